@@ -1,0 +1,326 @@
+//! The configuration's keys, their defaults and what they mean.
+
+use crate::api::{Limits, Method, SnapshotName};
+use ipnet::{Ipv4Net, Ipv6Net};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// hostd's whole configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where hostd keeps and finds things.
+    pub paths: Paths,
+    /// The slots: names and addresses of the clones.
+    pub pool: PoolConfig,
+    /// Which host drivers are used.
+    pub host: HostConfig,
+    /// How long things may take, and when clones are over.
+    pub lifecycle: LifecycleConfig,
+    /// What one clone may use. A request may ask for less, never for more.
+    pub clone_limits: CloneLimits,
+    /// How much callers may ask of the daemon.
+    pub server: ServerConfig,
+    /// The log.
+    pub log: LogConfig,
+    /// The Prometheus listener.
+    pub metrics: MetricsConfig,
+    /// Who may call what. Nobody else may call anything.
+    pub access: Vec<AccessRule>,
+}
+
+/// Where hostd keeps and finds things.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Paths {
+    /// The Unix socket. Its folder is made with mode 0750 if it is missing.
+    pub socket: PathBuf,
+    /// The group that owns the socket (mode 0660). Empty: hostd's own group.
+    pub socket_group: String,
+    /// Records of the clones and the instance lock. Two hostd never share it.
+    pub state: PathBuf,
+    /// The audit log, appended to and synced before every change.
+    pub audit: PathBuf,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        let dirs = crate::platform::default_dirs();
+        Self {
+            socket: dirs.run.join("hostd.sock"),
+            socket_group: "hostd".into(),
+            state: dirs.state.clone(),
+            audit: dirs.log.join("audit.log"),
+        }
+    }
+}
+
+/// The slots: names and addresses of the clones.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolConfig {
+    /// Names begin with this; the slot's three digits follow (browsertask001).
+    pub prefix: String,
+    /// The same for interfaces, which must be short (bt001, e0a_bt001).
+    pub interface_prefix: String,
+    /// The first slot.
+    pub first_slot: u16,
+    /// The last slot.
+    pub last_slot: u16,
+    /// The clones' own IPv4 network. Its first address is the gateway.
+    #[schemars(with = "String")]
+    pub subnet: Ipv4Net,
+    /// Addresses kept free at the start of the network; slot N has address offset + N.
+    pub address_offset: u32,
+    /// The clones' own IPv6 network, if they have any; same offsets.
+    #[schemars(with = "Option<String>")]
+    pub subnet6: Option<Ipv6Net>,
+    /// Each slot has a private user id on Linux: this number plus the slot.
+    pub uid_base: u32,
+    /// Folder of the clones.
+    pub clones_dir: PathBuf,
+    /// Parent dataset of the clones, for the ZFS driver.
+    pub parent_dataset: String,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        let dirs = crate::platform::default_dirs();
+        Self {
+            prefix: "browsertask".into(),
+            interface_prefix: "bt".into(),
+            first_slot: 1,
+            last_slot: 900,
+            subnet: Ipv4Net::new_assert([10, 87, 64, 0].into(), 22),
+            address_offset: 15,
+            subnet6: None,
+            uid_base: 61000,
+            clones_dir: dirs.clones.clone(),
+            parent_dataset: "zroot/bastille/jails".into(),
+        }
+    }
+}
+
+/// Which host drivers are used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostConfig {
+    /// The host to drive: `native` is the system hostd was built for.
+    pub driver: HostDriver,
+    /// The template that clones are made from.
+    pub template: String,
+    /// The snapshot a create takes when it names none.
+    #[schemars(with = "String")]
+    pub snapshot: SnapshotName,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            driver: HostDriver::Native,
+            template: "browser".into(),
+            snapshot: SnapshotName::try_from("default".to_owned()).expect("a valid snapshot name"),
+        }
+    }
+}
+
+/// The host to drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HostDriver {
+    /// The system hostd was built for.
+    Native,
+    /// A model of a host kept in the state folder, for tests.
+    #[cfg(feature = "fake-host")]
+    Fake,
+}
+
+/// How long things may take, and when clones are over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LifecycleConfig {
+    /// A clone's life when the request does not say.
+    pub default_deadline_seconds: u64,
+    /// The longest life a request may ask for at once; renewing extends it.
+    pub max_deadline_seconds: u64,
+    /// How long one step may take before it counts as failed.
+    pub step_timeout_seconds: u64,
+    /// How long a busy dataset is waited for before force.
+    pub busy_patience_ms: u64,
+    /// How long a freed slot stays unused.
+    pub quarantine_seconds: u64,
+    /// How long something without a record must have been seen before it may be reaped.
+    pub orphan_grace_seconds: u64,
+    /// At most this many clones are reaped in one run.
+    pub reap_cap: usize,
+    /// How often the host is compared with the records.
+    pub reconcile_interval_ms: u64,
+    /// How long a stopping daemon waits for running operations; the rest stays recorded.
+    pub shutdown_grace_seconds: u64,
+}
+
+impl Default for LifecycleConfig {
+    fn default() -> Self {
+        Self {
+            default_deadline_seconds: 1800,
+            max_deadline_seconds: 86_400,
+            step_timeout_seconds: 60,
+            busy_patience_ms: 10_000,
+            quarantine_seconds: 60,
+            orphan_grace_seconds: 600,
+            reap_cap: 10,
+            reconcile_interval_ms: 5_000,
+            shutdown_grace_seconds: 30,
+        }
+    }
+}
+
+/// What one clone may use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CloneLimits {
+    /// Memory of all its processes together, in bytes.
+    pub memory_bytes: u64,
+    /// Number of processes (threads on Linux).
+    pub processes: u64,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Processor time: 100 is one core.
+    pub cpu_percent: u64,
+    /// What the clone may add to its template on disk, in bytes.
+    pub disk_bytes: u64,
+    /// Bytes read from disk in a second; 0 is no limit.
+    pub read_bytes_per_second: u64,
+    /// Bytes written to disk in a second; 0 is no limit.
+    pub write_bytes_per_second: u64,
+}
+
+impl Default for CloneLimits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 2 << 30,
+            processes: 1024,
+            open_files: 8192,
+            cpu_percent: 200,
+            disk_bytes: 10 << 30,
+            read_bytes_per_second: 0,
+            write_bytes_per_second: 0,
+        }
+    }
+}
+
+impl CloneLimits {
+    /// The limits that are on for a request: the smaller of wish and configuration for each.
+    pub fn grant(&self, wish: Option<&Limits>) -> Limits {
+        fn least(configured: u64, wish: Option<u64>) -> Option<u64> {
+            let configured = (configured > 0).then_some(configured);
+            match (configured, wish) {
+                (Some(limit), Some(wish)) => Some(limit.min(wish)),
+                (limit, wish) => limit.or(wish),
+            }
+        }
+        let wish = wish.copied().unwrap_or_default();
+        Limits {
+            memory_bytes: least(self.memory_bytes, wish.memory_bytes),
+            processes: least(self.processes, wish.processes),
+            open_files: least(self.open_files, wish.open_files),
+            cpu_percent: least(self.cpu_percent, wish.cpu_percent),
+            disk_bytes: least(self.disk_bytes, wish.disk_bytes),
+            read_bytes_per_second: least(self.read_bytes_per_second, wish.read_bytes_per_second),
+            write_bytes_per_second: least(self.write_bytes_per_second, wish.write_bytes_per_second),
+        }
+    }
+}
+
+/// How much callers may ask of the daemon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Clones on this host at once.
+    pub max_clones: u64,
+    /// Clones of one tenant at once.
+    pub max_clones_per_tenant: u64,
+    /// Creates a user may make in a minute, on average.
+    pub creates_per_minute: u32,
+    /// Creates a user may make at once before the average counts.
+    pub create_burst: u32,
+    /// Open connections.
+    pub max_connections: usize,
+    /// Open connections of one user; past it the one idle longest is closed.
+    pub max_connections_per_user: usize,
+    /// Requests under way on one connection.
+    pub max_requests_per_connection: usize,
+    /// Operations under way on the host.
+    pub max_operations: usize,
+    /// The longest line, in bytes.
+    pub max_line_bytes: usize,
+    /// How long a line may take from its first to its last byte, and an answer to be read.
+    pub line_timeout_seconds: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            max_clones: 100,
+            max_clones_per_tenant: 50,
+            creates_per_minute: 120,
+            create_burst: 40,
+            max_connections: 512,
+            max_connections_per_user: 256,
+            max_requests_per_connection: 64,
+            max_operations: 64,
+            max_line_bytes: 64 * 1024,
+            line_timeout_seconds: 10,
+        }
+    }
+}
+
+/// The log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// `human` or `json`.
+    pub format: LogFormat,
+    /// What is logged, such as `info` or `hostd=debug`.
+    pub filter: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Human, filter: "info".into() }
+    }
+}
+
+/// The log's form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The Prometheus listener.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Address of an HTTP listener for Prometheus, such as 127.0.0.1:9469; loopback only. Empty: none.
+    #[schemars(with = "Option<String>")]
+    pub listen: Option<std::net::SocketAddr>,
+}
+
+/// One line of who may call what.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessRule {
+    /// Users by name or number.
+    pub users: Vec<String>,
+    /// Groups by name or number.
+    pub groups: Vec<String>,
+    /// The methods they may call. browser-clone-force-unmount is for operators only.
+    pub operations: Vec<Method>,
+    /// Operators may call everything, on everybody's clones.
+    pub operator: bool,
+}

@@ -1,0 +1,313 @@
+//! The host behind one trait: what FreeBSD and Linux both can do for a clone, and how to look at it.
+//!
+//! Every effect has a way to observe it. The lifecycle never believes an effect's `Ok`: it looks.
+//! All effects are idempotent: ensuring what is there and removing what is absent succeed. None of
+//! them touches an object that carries another identity than the clone's own.
+
+#[cfg(feature = "fake-host")]
+pub mod fake;
+
+use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
+use crate::slot::{Slot, SlotNames};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::time::Duration;
+
+/// The parts a clone consists of on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Its files.
+    Storage,
+    /// Mounts below its folder, other than its storage itself.
+    Mounts,
+    /// Its resource limits.
+    Limits,
+    /// Its interface pair and addresses.
+    Network,
+    /// Its membership in the table that grants egress, and its connections' states.
+    Egress,
+    /// The jail (FreeBSD) or the sandbox's namespaces and cgroup (Linux).
+    Jail,
+    /// Its processes and the browser service among them.
+    Service,
+}
+
+impl Part {
+    /// Every part.
+    pub const ALL: &'static [Part] =
+        &[Part::Storage, Part::Mounts, Part::Limits, Part::Network, Part::Egress, Part::Jail, Part::Service];
+
+    /// The word used in errors and logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Part::Storage => "storage",
+            Part::Mounts => "mounts",
+            Part::Limits => "limits",
+            Part::Network => "network",
+            Part::Egress => "egress",
+            Part::Jail => "jail",
+            Part::Service => "service",
+        }
+    }
+}
+
+/// What a clone shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloneSpec {
+    /// Names and addresses.
+    pub names: SlotNames,
+    /// Its identity, to be marked on what is made.
+    pub clone_id: CloneId,
+    /// The template's snapshot.
+    pub snapshot: SnapshotName,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// Whose an object is, as far as the object itself tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// It carries this clone's mark.
+    Clone(CloneId),
+    /// It is of our making (our template's clone, our interface's name) but carries no mark yet.
+    Unmarked,
+    /// It only looks like ours; the text says why it is not.
+    Foreign(String),
+}
+
+/// A clone's files as seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StorageSeen {
+    /// Whose it is.
+    pub identity: Identity,
+    /// The template's snapshot it came from.
+    pub snapshot: Option<SnapshotName>,
+    /// Whether it is mounted where it belongs.
+    pub mounted: bool,
+    /// How old it is, where the host can tell.
+    pub age: Option<Duration>,
+}
+
+/// A clone's interfaces as seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkSeen {
+    /// Whose they are.
+    pub identity: Identity,
+    /// Both ends there, addressed, attached and up. False: half made.
+    pub complete: bool,
+}
+
+/// A clone's jail as seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JailSeen {
+    /// Whose it is.
+    pub identity: Identity,
+    /// Stopped, but the kernel still holds something of it.
+    pub dying: bool,
+}
+
+/// One clone as the host shows it now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObservedClone {
+    /// Its files.
+    pub storage: Option<StorageSeen>,
+    /// Mounts below its folder.
+    pub mounts: BTreeSet<String>,
+    /// Its limits, if any rule is there.
+    pub limits: Option<Limits>,
+    /// Its interfaces.
+    pub network: Option<NetworkSeen>,
+    /// Whether its address is in the table.
+    pub egress: bool,
+    /// Its jail. A dying one is only reported when no live one has the name.
+    pub jail: Option<JailSeen>,
+    /// Processes proven to be inside it.
+    pub processes: BTreeSet<u32>,
+    /// Whether the browser service answers. Only looked at when asked for [`Part::Service`].
+    pub service_ready: bool,
+}
+
+impl ObservedClone {
+    /// Nothing at all.
+    pub fn is_absent(&self) -> bool {
+        *self == ObservedClone::default()
+    }
+
+    /// The parts that are there.
+    pub fn parts(&self) -> Vec<Part> {
+        let there = |part: &Part| match part {
+            Part::Storage => self.storage.is_some(),
+            Part::Mounts => !self.mounts.is_empty(),
+            Part::Limits => self.limits.is_some(),
+            Part::Network => self.network.is_some(),
+            Part::Egress => self.egress,
+            Part::Jail => self.jail.is_some(),
+            Part::Service => !self.processes.is_empty() || self.service_ready,
+        };
+        Part::ALL.iter().copied().filter(there).collect()
+    }
+}
+
+/// Everything of the pool that the host shows, taken in one go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inventory {
+    /// Every slot of which anything is there.
+    pub clones: BTreeMap<Slot, ObservedClone>,
+    /// Storage that was moved aside and still has to go.
+    pub aside: BTreeSet<CloneId>,
+    /// How the firewall is.
+    pub egress: EgressHealth,
+}
+
+/// How hard to pull at a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmount {
+    /// Only what is not in use.
+    Gentle,
+    /// In use or not.
+    Force,
+}
+
+/// The signals hostd sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessSignal {
+    /// Please end.
+    Term,
+    /// End.
+    Kill,
+}
+
+/// What kind of failure it was, as far as the lifecycle decides on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostErrorKind {
+    /// In use; may work later.
+    Busy,
+    /// Something of another identity is in the way.
+    Foreign,
+    /// The disk or pool is full.
+    NoSpace,
+    /// A command did not end in time.
+    Timeout,
+    /// The template or snapshot is missing or not quiescent.
+    Template,
+    /// The host lacks something: rules, a kernel feature, a tool.
+    NotReady,
+    /// Anything else.
+    Failed,
+}
+
+/// A failure on the host: which object, what happened, what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{object}: {message}")]
+pub struct HostError {
+    /// What kind.
+    pub kind: HostErrorKind,
+    /// The dataset, interface, jail, table or file.
+    pub object: String,
+    /// What happened.
+    pub message: String,
+    /// What the operator can do.
+    pub hint: String,
+}
+
+impl HostError {
+    /// A failure of this kind.
+    pub fn new(
+        kind: HostErrorKind,
+        object: impl Into<String>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { kind, object: object.into(), message: message.into(), hint: hint.into() }
+    }
+}
+
+/// Result of everything the host does.
+pub type HostResult<T> = Result<T, HostError>;
+
+/// A host that can hold clones.
+///
+/// Methods may run at the same time for different clones; the lifecycle runs at most one at a time
+/// for the same clone. A method whose future is dropped must stop its work (kill its command).
+pub trait Host: Send + Sync + 'static {
+    /// The drivers at work, such as `storage` → `zfs`, for status and logs.
+    fn drivers(&self) -> BTreeMap<String, String>;
+
+    /// Everything a create needs, looked at one by one.
+    fn checks(&self) -> impl Future<Output = Vec<Finding>> + Send;
+
+    /// Prove that this snapshot of the template can be cloned now: there, quiescent, credential-free.
+    fn check_template(&self, snapshot: &SnapshotName) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Look at the whole pool. The number of commands must not depend on the number of clones.
+    fn inventory(&self) -> impl Future<Output = HostResult<Inventory>> + Send;
+
+    /// Look at some parts of one slot. Parts not asked for are left out of the answer.
+    fn look(
+        &self,
+        names: &SlotNames,
+        parts: &[Part],
+    ) -> impl Future<Output = HostResult<ObservedClone>> + Send;
+
+    /// How the firewall is.
+    fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
+
+    /// Put the rules and the table back; while that fails, take the clones' links down.
+    fn repair_egress(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
+
+    /// Clone the template's files, marked with the clone's identity, with its quota.
+    fn ensure_storage(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Put the limits in place, before anything runs under them.
+    fn ensure_limits(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Make the interface pair, addressed and attached.
+    fn ensure_network(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Put the address into the table that grants egress.
+    fn ensure_egress(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Start the jail.
+    fn ensure_jail(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Start the browser service and wait until it is ready; answers its endpoint.
+    fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<String>> + Send;
+
+    /// Take the address out of the table and end its connections, in both directions and behind NAT.
+    fn cut_egress(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Ask the browser service to stop.
+    fn stop_service(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Signal the processes that are proven to be inside the clone.
+    fn signal_processes(
+        &self,
+        names: &SlotNames,
+        signal: ProcessSignal,
+    ) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Unmount what is below the clone's folder, deepest first.
+    fn unmount(&self, names: &SlotNames, how: Unmount) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Stop the jail.
+    fn stop_jail(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Remove the interface pair, half-made ones too.
+    fn remove_network(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Remove the limits.
+    fn remove_limits(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Destroy the files: one try, without force. Busy is an error of kind [`HostErrorKind::Busy`].
+    fn destroy_storage(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Move stubborn files aside under their identity, so that the slot is free.
+    fn move_storage_aside(
+        &self,
+        names: &SlotNames,
+        clone_id: &CloneId,
+    ) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Destroy files that were moved aside: one try.
+    fn destroy_aside(&self, clone_id: &CloneId) -> impl Future<Output = HostResult<()>> + Send;
+}

@@ -1,0 +1,37 @@
+//! What differs between the systems and is not a host driver: peer credentials, clocks, folders.
+//!
+//! `cfg(target_os)` appears in this folder and in the host drivers, nowhere else.
+
+#[cfg_attr(target_os = "freebsd", path = "freebsd.rs")]
+#[cfg_attr(target_os = "linux", path = "linux.rs")]
+mod system;
+
+pub use system::{boot_id, default_dirs, monotonic, peer};
+
+use std::path::PathBuf;
+
+/// The system's usual folders for a daemon.
+#[derive(Debug, Clone)]
+pub struct DefaultDirs {
+    /// Sockets and PID files.
+    pub run: PathBuf,
+    /// What must survive a restart.
+    pub state: PathBuf,
+    /// Logs.
+    pub log: PathBuf,
+    /// The configuration file's folder.
+    pub config: PathBuf,
+    /// The clones.
+    pub clones: PathBuf,
+}
+
+/// Who is at the other end of a Unix socket, by the kernel's word at connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Effective user id.
+    pub uid: u32,
+    /// All groups, the effective one first.
+    pub gids: Vec<u32>,
+    /// Process id, where the system tells; for the logs only.
+    pub pid: Option<i32>,
+}
