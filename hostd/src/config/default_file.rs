@@ -62,7 +62,7 @@ fn list(text: &mut String, section: &Section) {
 /// The key's meaning, and the words it may have.
 fn describe(key: &Key) -> String {
     let words = key.expects.contains('`') && !key.doc.contains('`') && !key.default.is_boolean();
-    if words { format!("{} One of: {}.", key.doc, key.expects) } else { key.doc.clone() }
+    if words { format!("{} ({})", key.doc, key.expects) } else { key.doc.clone() }
 }
 
 /// A default as TOML writes it; JSON's text, numbers, booleans and lists look the same.

@@ -129,7 +129,7 @@ fn expects(root: &Value, schema: &Value) -> String {
         };
     }
     match schema["type"].as_str() {
-        Some("array") => format!("a list, each {}", expects(root, resolve(root, &schema["items"]))),
+        Some("array") => format!("a list of {}", expects(root, resolve(root, &schema["items"]))),
         Some("integer") => match schema["maximum"].as_u64() {
             Some(most) => format!("a whole number up to {most}"),
             None => "a whole number".into(),
