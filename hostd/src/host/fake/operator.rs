@@ -149,7 +149,7 @@ impl FakeHost {
     /// The processes in the slot's jail end by KILL only.
     pub fn ignore_term(&self, slot: Slot) {
         self.meddle(|world| {
-            if let Some(jail) = &mut world.place(slot).jail {
+            if let Some(jail) = world.place(slot).jail.as_mut().filter(|jail| jail.mark != Mark::Foreign) {
                 jail.ignores_term = true;
             }
         });
