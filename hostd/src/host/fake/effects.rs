@@ -1,0 +1,461 @@
+//! What the effects do to the model.
+//!
+//! Most of the real ones are two transactions, and a crash between them leaves the first. They are
+//! two functions here: `begin_…` and the one that completes it. Each checks before it changes.
+
+use super::world::{Dying, Jail, Mark, Pair, Place, Storage, Stuck, Table, World};
+use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
+use crate::clock::Moment;
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ProcessSignal, Unmount};
+use crate::slot::SlotNames;
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+/// What jail(8) mounts for a jail and takes away with it.
+pub(super) const JAIL_MOUNTS: [&str; 2] = ["root/dev", "root/opt/browser"];
+
+/// What the browser service runs: browserd and a browser.
+const SERVICE_PROCESSES: usize = 2;
+
+fn failed(object: &str, message: &str, hint: &str) -> HostError {
+    HostError::new(HostErrorKind::Failed, object, message, hint)
+}
+
+fn busy(object: &str, message: &str) -> HostError {
+    HostError::new(HostErrorKind::Busy, object, message, "try again, or unmount by force")
+}
+
+fn foreign(object: &str) -> HostError {
+    let hint = "look at it by hand; hostd never touches it";
+    HostError::new(HostErrorKind::Foreign, object, "belongs to somebody else", hint)
+}
+
+/// Something is in the way of an ensure: foreign if it is another's, else only half made.
+fn in_the_way(mark: &Mark, object: &str) -> HostError {
+    match mark {
+        Mark::Clone(_) | Mark::Foreign => foreign(object),
+        Mark::Unmarked => failed(object, "already exists, without a mark", "destroy the clone first"),
+    }
+}
+
+impl World {
+    pub(super) fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
+        if self.templates.contains(snapshot) {
+            return Ok(());
+        }
+        let hint = "take the snapshot of the template, or name one that exists";
+        Err(HostError::new(HostErrorKind::Template, format!("browser@{snapshot}"), "does not exist", hint))
+    }
+
+    // Storage: clone, then mark.
+
+    pub(super) fn begin_storage(&mut self, spec: &CloneSpec, now: &Moment) -> HostResult<()> {
+        match &self.place(spec.names.slot).storage {
+            Some(storage) if storage.mark.is(&spec.clone_id) => return Ok(()),
+            Some(storage) => return Err(in_the_way(&storage.mark, &spec.names.dataset)),
+            None => self.check_template(&spec.snapshot)?,
+        }
+        self.place(spec.names.slot).storage = Some(Storage {
+            mark: Mark::Unmarked,
+            snapshot: Some(spec.snapshot.clone()),
+            quota: None,
+            mounted: true,
+            created: now.stamp(),
+            busy_tries: 0,
+            forced: false,
+        });
+        Ok(())
+    }
+
+    pub(super) fn mark_storage(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let Some(storage) = &mut self.place(spec.names.slot).storage else {
+            return Err(failed(&spec.names.dataset, "does not exist", "create the clone again"));
+        };
+        storage.mark = Mark::Clone(spec.clone_id.clone());
+        storage.quota = spec.limits.disk_bytes;
+        storage.mounted = true;
+        Ok(())
+    }
+
+    pub(super) fn begin_destroy_storage(&mut self, names: &SlotNames) -> HostResult<()> {
+        let place = self.place(names.slot);
+        let held = place.held();
+        let Some(storage) = &mut place.storage else { return Ok(()) };
+        if storage.mark == Mark::Foreign {
+            return Err(foreign(&names.dataset));
+        }
+        if let Some(why) = held {
+            return Err(busy(&names.dataset, why));
+        }
+        storage.destroy_try(&names.dataset)?;
+        storage.mounted = false;
+        Ok(())
+    }
+
+    pub(super) fn destroy_storage(&mut self, names: &SlotNames) -> HostResult<()> {
+        self.place(names.slot).storage = None;
+        Ok(())
+    }
+
+    pub(super) fn begin_move_aside(&mut self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
+        let place = self.place(names.slot);
+        if place.storage.is_some() && place.jail.is_some() {
+            return Err(busy(&names.dataset, "a jail runs from it"));
+        }
+        match &mut place.storage {
+            None => Ok(()),
+            Some(storage) if storage.mark.is(id) => Ok(()),
+            Some(storage) if storage.mark == Mark::Unmarked => {
+                storage.mark = Mark::Clone(id.clone());
+                Ok(())
+            }
+            Some(_) => Err(foreign(&names.dataset)),
+        }
+    }
+
+    /// A rename without unmounting: it works on busy storage, and mounts below stay where they are.
+    pub(super) fn move_aside(&mut self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
+        if let Some(storage) = self.place(names.slot).storage.take() {
+            self.aside.insert(id.clone(), storage);
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_destroy_aside(&mut self, id: &CloneId) -> HostResult<()> {
+        match self.aside.get_mut(id) {
+            Some(storage) => storage.destroy_try(&format!("aside/{id}")),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn destroy_aside(&mut self, id: &CloneId) -> HostResult<()> {
+        self.aside.remove(id);
+        Ok(())
+    }
+
+    // Limits: one rule for each, by the jail's name.
+
+    pub(super) fn begin_limits(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let place = self.place(spec.names.slot);
+        place.refuse_foreign_jail(&spec.names)?;
+        if place.limits != Some(spec.limits) {
+            place.limits = Some(first_rule(&spec.limits));
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_limits(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        self.place(spec.names.slot).limits = Some(spec.limits);
+        Ok(())
+    }
+
+    pub(super) fn begin_remove_limits(&mut self, names: &SlotNames) -> HostResult<()> {
+        let place = self.place(names.slot);
+        place.refuse_foreign_jail(names)?;
+        place.limits = place.limits.map(|limits| first_rule(&limits));
+        Ok(())
+    }
+
+    pub(super) fn remove_limits(&mut self, names: &SlotNames) -> HostResult<()> {
+        self.place(names.slot).limits = None;
+        Ok(())
+    }
+
+    // The interface pair: made, then named, described and configured.
+
+    pub(super) fn begin_network(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let place = self.place(spec.names.slot);
+        match &place.network {
+            Some(pair) if pair.mark.is(&spec.clone_id) => {}
+            Some(pair) => return Err(in_the_way(&pair.mark, &spec.names.epair_host)),
+            None => place.network = Some(half_pair()),
+        }
+        Ok(())
+    }
+
+    pub(super) fn complete_network(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let Some(pair) = &mut self.place(spec.names.slot).network else {
+            let hint = "create the clone again";
+            return Err(failed(&spec.names.epair_host, "interface does not exist", hint));
+        };
+        let mark = Mark::Clone(spec.clone_id.clone());
+        *pair = Pair { mark, host_end: true, clone_end: true, configured: true, in_jail: pair.in_jail };
+        Ok(())
+    }
+
+    pub(super) fn begin_remove_network(&mut self, names: &SlotNames) -> HostResult<()> {
+        let Some(pair) = &mut self.place(names.slot).network else { return Ok(()) };
+        if pair.mark == Mark::Foreign {
+            return Err(foreign(&names.epair_host));
+        }
+        (pair.host_end, pair.configured) = (false, false);
+        Ok(())
+    }
+
+    pub(super) fn remove_network(&mut self, names: &SlotNames) -> HostResult<()> {
+        self.place(names.slot).network = None;
+        Ok(())
+    }
+
+    // Egress: by address.
+
+    /// As pfctl does it: adding to a missing table makes one, which no rule refers to.
+    pub(super) fn add_member(&mut self, ip: Ipv4Addr) -> HostResult<()> {
+        let unreferenced = || Table { members: BTreeSet::new(), referenced: false };
+        self.firewall.table.get_or_insert_with(unreferenced).members.insert(ip);
+        Ok(())
+    }
+
+    pub(super) fn remove_member(&mut self, ip: Ipv4Addr) -> HostResult<()> {
+        if let Some(table) = &mut self.firewall.table {
+            table.members.remove(&ip);
+        }
+        Ok(())
+    }
+
+    pub(super) fn kill_states(&mut self, ip: Ipv4Addr) -> HostResult<()> {
+        self.firewall.states.remove(&ip);
+        Ok(())
+    }
+
+    /// Pull the brake first; the rules may not come back.
+    pub(super) fn begin_repair_egress(&mut self) -> HostResult<()> {
+        self.firewall.links_down |= self.firewall.health() == EgressHealth::RulesMissing;
+        Ok(())
+    }
+
+    pub(super) fn repair_egress(&mut self) -> HostResult<EgressHealth> {
+        if self.firewall.loadable {
+            self.firewall.load();
+        }
+        Ok(self.firewall.health())
+    }
+
+    // The jail: its mounts, then the jail.
+
+    pub(super) fn begin_jail(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let names = &spec.names;
+        let place = self.place(names.slot);
+        match &place.jail {
+            Some(jail) if jail.mark.is(&spec.clone_id) => return Ok(()),
+            Some(_) => return Err(foreign(names.name.as_str())),
+            None => {}
+        }
+        let ours = |storage: &Storage| storage.mark.is(&spec.clone_id) && storage.mounted;
+        if !place.storage.as_ref().is_some_and(ours) {
+            let folder = names.folder.display().to_string();
+            return Err(failed(&folder, "No such file or directory", "create the clone again"));
+        }
+        if !place.network.as_ref().is_some_and(|pair| pair.mark.is(&spec.clone_id) && pair.complete()) {
+            let hint = "create the clone again";
+            return Err(failed(&names.epair_clone, "interface does not exist", hint));
+        }
+        for mount in JAIL_MOUNTS {
+            place.mounts.entry(mount.to_owned()).or_insert(Stuck::No);
+        }
+        Ok(())
+    }
+
+    pub(super) fn start_jail(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let jid = self.number();
+        let place = self.place(spec.names.slot);
+        if place.jail.is_none() {
+            let mark = Mark::Clone(spec.clone_id.clone());
+            let processes = BTreeSet::new();
+            place.jail = Some(Jail { jid, mark, processes, ignores_term: false, service_ready: false });
+        }
+        if let Some(pair) = &mut place.network {
+            pair.in_jail = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_stop_jail(&mut self, names: &SlotNames) -> HostResult<()> {
+        let place = self.place(names.slot);
+        place.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut place.jail {
+            jail.processes.clear();
+            jail.service_ready = false;
+        }
+        Ok(())
+    }
+
+    /// `jail -r`: its mounts go with it, its interface comes back to the host.
+    pub(super) fn stop_jail(&mut self, names: &SlotNames) -> HostResult<()> {
+        let place = self.place(names.slot);
+        if place.jail.is_some() {
+            place.mounts.retain(|_, stuck| *stuck != Stuck::No);
+            place.end_jail();
+        }
+        Ok(())
+    }
+
+    // The service and the processes.
+
+    pub(super) fn begin_service(&mut self, spec: &CloneSpec) -> HostResult<()> {
+        let pids: Vec<u32> = (0..SERVICE_PROCESSES).map(|_| self.number()).collect();
+        match &mut self.place(spec.names.slot).jail {
+            Some(jail) if jail.mark.is(&spec.clone_id) => {
+                if jail.processes.is_empty() {
+                    jail.processes.extend(pids);
+                }
+                Ok(())
+            }
+            Some(_) => Err(foreign(spec.names.name.as_str())),
+            None => Err(failed(spec.names.name.as_str(), "jail not found", "create the clone again")),
+        }
+    }
+
+    /// Ready: and, being a browser, with a connection if it may have one.
+    pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<String> {
+        let names = &spec.names;
+        match &mut self.place(names.slot).jail {
+            Some(jail) if !jail.processes.is_empty() => jail.service_ready = true,
+            _ => return Err(failed(names.name.as_str(), "the service ended", "see the clone's log")),
+        }
+        if self.firewall.is_member(names.ip) && self.firewall.health() == EgressHealth::Ok {
+            self.firewall.states.insert(names.ip);
+        }
+        Ok(endpoint(names))
+    }
+
+    pub(super) fn begin_stop_service(&mut self, names: &SlotNames) -> HostResult<()> {
+        let place = self.place(names.slot);
+        place.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut place.jail {
+            jail.service_ready = false;
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop_service(&mut self, names: &SlotNames) -> HostResult<()> {
+        self.signal(names, ProcessSignal::Term)
+    }
+
+    pub(super) fn begin_signal(&mut self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
+        let place = self.place(names.slot);
+        place.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut place.jail
+            && jail.obeys(signal)
+        {
+            jail.processes.pop_first();
+        }
+        Ok(())
+    }
+
+    pub(super) fn signal(&mut self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
+        if let Some(jail) = &mut self.place(names.slot).jail
+            && jail.obeys(signal)
+        {
+            jail.processes.clear();
+            jail.service_ready = false;
+        }
+        Ok(())
+    }
+
+    // Mounts below the clone, deepest first.
+
+    pub(super) fn begin_unmount(&mut self, names: &SlotNames, how: Unmount) -> HostResult<()> {
+        let place = self.place(names.slot);
+        let theirs = place.storage.as_ref().is_some_and(|storage| storage.mark == Mark::Foreign);
+        if theirs && !place.mounts.is_empty() {
+            return Err(foreign(&names.folder.display().to_string()));
+        }
+        place.refuse_foreign_jail(names)?;
+        let deepest = place.mounts.iter().rev().find(|(_, stuck)| place.goes(**stuck, how));
+        if let Some(deepest) = deepest.map(|(path, _)| path.clone()) {
+            place.mounts.remove(&deepest);
+        }
+        Ok(())
+    }
+
+    pub(super) fn unmount(&mut self, names: &SlotNames, how: Unmount) -> HostResult<()> {
+        let place = self.place(names.slot);
+        let mut mounts = std::mem::take(&mut place.mounts);
+        mounts.retain(|_, stuck| !place.goes(*stuck, how));
+        place.mounts = mounts;
+        if let (Unmount::Force, Some(storage)) = (how, &mut place.storage) {
+            storage.forced = true;
+        }
+        match place.mounts.keys().next_back() {
+            Some(left) => Err(busy(&names.folder.join(left).display().to_string(), "Device busy")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the service answers.
+pub(super) fn endpoint(names: &SlotNames) -> String {
+    format!("http://{}:8080", names.ip)
+}
+
+/// What `ifconfig epair create` leaves before the rest is done.
+pub(super) fn half_pair() -> Pair {
+    Pair { mark: Mark::Unmarked, host_end: true, clone_end: false, configured: false, in_jail: false }
+}
+
+/// The first of the rules, which is all there is when the tool dies after it.
+fn first_rule(limits: &Limits) -> Limits {
+    Limits { memory_bytes: limits.memory_bytes, ..Limits::default() }
+}
+
+impl Place {
+    fn refuse_foreign_jail(&self, names: &SlotNames) -> HostResult<()> {
+        match &self.jail {
+            Some(jail) if jail.mark == Mark::Foreign => Err(foreign(names.name.as_str())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the storage cannot be unmounted now.
+    fn held(&self) -> Option<&'static str> {
+        let forced = self.storage.as_ref().is_some_and(|storage| storage.forced);
+        if !self.mounts.is_empty() {
+            Some("something is mounted below it")
+        } else if self.jail.is_some() {
+            Some("a jail runs from it")
+        } else if !self.dying.is_empty() && !forced {
+            Some("pool or dataset is busy")
+        } else {
+            None
+        }
+    }
+
+    fn goes(&self, stuck: Stuck, how: Unmount) -> bool {
+        let in_use = self.jail.as_ref().is_some_and(|jail| !jail.processes.is_empty());
+        match how {
+            Unmount::Gentle => stuck == Stuck::No && !in_use,
+            Unmount::Force => stuck != Stuck::Always,
+        }
+    }
+
+    /// The jail is over: maybe dying for a while, its interface back on the host and bare.
+    pub(super) fn end_jail(&mut self) {
+        let Some(jail) = self.jail.take() else { return };
+        let polls = std::mem::take(&mut self.dying_after_stop);
+        if polls > 0 {
+            self.dying.push(Dying { jid: jail.jid, mark: jail.mark, polls });
+        }
+        if let Some(pair) = &mut self.network {
+            (pair.in_jail, pair.configured) = (false, false);
+        }
+    }
+}
+
+impl Jail {
+    fn obeys(&self, signal: ProcessSignal) -> bool {
+        signal == ProcessSignal::Kill || !self.ignores_term
+    }
+}
+
+impl Storage {
+    fn destroy_try(&mut self, object: &str) -> HostResult<()> {
+        match self.busy_tries.checked_sub(1) {
+            None => Ok(()),
+            Some(left) => {
+                self.busy_tries = left;
+                Err(busy(object, "pool or dataset is busy"))
+            }
+        }
+    }
+}

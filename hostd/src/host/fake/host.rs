@@ -1,0 +1,297 @@
+//! The host trait on the model: latency, faults and crashes around each effect.
+
+use super::effects::endpoint;
+use super::faults::{FaultKind, HostCall, SimulatedCrash, Verdict, When, injected};
+use super::world::World;
+use super::{FakeHost, lock};
+use crate::api::{CloneId, EgressHealth, Finding, Severity, SnapshotName};
+use crate::clock::Moment;
+use crate::host::{
+    CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal,
+    Unmount,
+};
+use crate::slot::{Slot, SlotNames};
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::panic::panic_any;
+use std::sync::atomic::Ordering;
+
+/// One call under way: what it is, and what shall happen to it.
+struct Call {
+    call: HostCall,
+    slot: Option<Slot>,
+    verdict: Verdict,
+}
+
+impl FakeHost {
+    fn now(&self) -> Moment {
+        lock(&self.shared.clock).now()
+    }
+
+    /// Half of the latency. A process that is dead by then does nothing any more.
+    async fn wait(&self) {
+        let half = *lock(&self.shared.latency) / 2;
+        if !half.is_zero() {
+            tokio::time::sleep(half).await;
+        }
+        if self.process != self.shared.process.load(Ordering::SeqCst) {
+            pending::<()>().await;
+        }
+    }
+
+    async fn enter(&self, call: HostCall, slot: Option<Slot>) -> HostResult<Call> {
+        self.wait().await;
+        let verdict = lock(&self.shared.faults).strike(call, slot);
+        if verdict.crash == Some(When::Before) {
+            panic_any(SimulatedCrash);
+        }
+        match verdict.fault {
+            Some(FaultKind::FailBefore(kind)) => return Err(injected(call, slot, kind)),
+            Some(FaultKind::Hang) => pending().await,
+            Some(FaultKind::Crash(When::Before)) => panic_any(SimulatedCrash),
+            _ => {}
+        }
+        Ok(Call { call, slot, verdict })
+    }
+
+    async fn leave<T>(&self, entered: Call, result: HostResult<T>) -> HostResult<T> {
+        let Call { call, slot, verdict } = entered;
+        if verdict.crash == Some(When::After) {
+            panic_any(SimulatedCrash);
+        }
+        match verdict.fault {
+            Some(FaultKind::FailAfter(kind)) => result.and(Err(injected(call, slot, kind))),
+            Some(FaultKind::HangAfter) => pending().await,
+            Some(FaultKind::Crash(When::After)) => panic_any(SimulatedCrash),
+            _ => result,
+        }
+    }
+
+    /// An effect of two transactions. `lie` is the answer of a tool that only says it did it.
+    async fn effect<T>(
+        &self,
+        call: HostCall,
+        slot: Option<Slot>,
+        begin: impl Fn(&mut World) -> HostResult<()> + Send + Sync,
+        complete: impl Fn(&mut World) -> HostResult<T> + Send + Sync,
+        lie: T,
+    ) -> HostResult<T>
+    where
+        T: Send,
+    {
+        let entered = self.enter(call, slot).await?;
+        if let (Some(FaultKind::DyingPolls(polls)), HostCall::StopJail, Some(slot)) =
+            (entered.verdict.fault, call, slot)
+        {
+            self.make_dying(slot, polls);
+        }
+        let result = match entered.verdict.fault {
+            Some(FaultKind::Lie) => Ok(lie),
+            Some(FaultKind::Half) => {
+                self.transact(&begin).and(Err(injected(call, slot, HostErrorKind::Failed)))
+            }
+            Some(FaultKind::Twice) => match self.transactions(&begin, &complete).await {
+                Ok(_) => self.transactions(&begin, &complete).await,
+                Err(error) => Err(error),
+            },
+            _ => self.transactions(&begin, &complete).await,
+        };
+        self.leave(entered, result).await
+    }
+
+    async fn transactions<T>(
+        &self,
+        begin: impl Fn(&mut World) -> HostResult<()>,
+        complete: impl Fn(&mut World) -> HostResult<T>,
+    ) -> HostResult<T> {
+        self.transact(begin)?;
+        self.wait().await;
+        self.transact(complete)
+    }
+
+    fn transact<T>(&self, change: impl FnOnce(&mut World) -> HostResult<T>) -> HostResult<T> {
+        lock(&self.shared.store).change(change).map_err(lost)?
+    }
+
+    /// A look. Only a dying jail is changed by being looked at.
+    async fn observe<T>(
+        &self,
+        call: HostCall,
+        slot: Option<Slot>,
+        look: impl FnOnce(&mut World) -> HostResult<T>,
+    ) -> HostResult<T> {
+        let entered = self.enter(call, slot).await?;
+        self.wait().await;
+        let result = lock(&self.shared.store).look_at(look).map_err(lost).flatten();
+        self.leave(entered, result).await
+    }
+}
+
+fn lost(error: io::Error) -> HostError {
+    let hint = "look at the folder of the fake world";
+    HostError::new(HostErrorKind::Failed, "fake world", error.to_string(), hint)
+}
+
+fn nothing(_: &mut World) -> HostResult<()> {
+    Ok(())
+}
+
+impl Host for FakeHost {
+    fn drivers(&self) -> BTreeMap<String, String> {
+        ["storage", "jail", "network", "egress", "limits"].map(|part| (part.into(), "fake".into())).into()
+    }
+
+    async fn checks(&self) -> Vec<Finding> {
+        let looked = self.observe(HostCall::Checks, None, |world| Ok(findings(world))).await;
+        looked.unwrap_or_else(|error| {
+            vec![Finding {
+                check: "host".into(),
+                severity: Severity::Error,
+                message: error.to_string(),
+                fix: error.hint,
+            }]
+        })
+    }
+
+    async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
+        self.observe(HostCall::CheckTemplate, None, |world| world.check_template(snapshot)).await
+    }
+
+    async fn inventory(&self) -> HostResult<Inventory> {
+        let now = self.now();
+        self.observe(HostCall::Inventory, None, |world| Ok(world.inventory(&self.shared.pool, &now))).await
+    }
+
+    async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let now = self.now();
+        let look = |world: &mut World| Ok(world.observe(&self.shared.pool, names.slot, parts, &now));
+        self.observe(HostCall::Look, Some(names.slot), look).await
+    }
+
+    async fn egress_health(&self) -> HostResult<EgressHealth> {
+        self.observe(HostCall::EgressHealth, None, |world| Ok(world.firewall.health())).await
+    }
+
+    async fn repair_egress(&self) -> HostResult<EgressHealth> {
+        let begin = |world: &mut World| world.begin_repair_egress();
+        let repair = |world: &mut World| world.repair_egress();
+        self.effect(HostCall::RepairEgress, None, begin, repair, EgressHealth::Ok).await
+    }
+
+    async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
+        let now = self.now();
+        let clone = |world: &mut World| world.begin_storage(spec, &now);
+        let mark = |world: &mut World| world.mark_storage(spec);
+        self.effect(HostCall::EnsureStorage, Some(spec.names.slot), clone, mark, ()).await
+    }
+
+    async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
+        let first = |world: &mut World| world.begin_limits(spec);
+        let all = |world: &mut World| world.set_limits(spec);
+        self.effect(HostCall::EnsureLimits, Some(spec.names.slot), first, all, ()).await
+    }
+
+    async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        let make = |world: &mut World| world.begin_network(spec);
+        let complete = |world: &mut World| world.complete_network(spec);
+        self.effect(HostCall::EnsureNetwork, Some(spec.names.slot), make, complete, ()).await
+    }
+
+    async fn ensure_egress(&self, spec: &CloneSpec) -> HostResult<()> {
+        let add = |world: &mut World| world.add_member(spec.names.ip);
+        self.effect(HostCall::EnsureEgress, Some(spec.names.slot), add, nothing, ()).await
+    }
+
+    async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
+        let mount = |world: &mut World| world.begin_jail(spec);
+        let start = |world: &mut World| world.start_jail(spec);
+        self.effect(HostCall::EnsureJail, Some(spec.names.slot), mount, start, ()).await
+    }
+
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+        let start = |world: &mut World| world.begin_service(spec);
+        let ready = |world: &mut World| world.service_ready(spec);
+        let lie = endpoint(&spec.names);
+        self.effect(HostCall::EnsureService, Some(spec.names.slot), start, ready, lie).await
+    }
+
+    async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
+        let remove = |world: &mut World| world.remove_member(names.ip);
+        let kill = |world: &mut World| world.kill_states(names.ip);
+        self.effect(HostCall::CutEgress, Some(names.slot), remove, kill, ()).await
+    }
+
+    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
+        let ask = |world: &mut World| world.begin_stop_service(names);
+        let stop = |world: &mut World| world.stop_service(names);
+        self.effect(HostCall::StopService, Some(names.slot), ask, stop, ()).await
+    }
+
+    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
+        let one = |world: &mut World| world.begin_signal(names, signal);
+        let all = |world: &mut World| world.signal(names, signal);
+        self.effect(HostCall::SignalProcesses, Some(names.slot), one, all, ()).await
+    }
+
+    async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
+        let deepest = |world: &mut World| world.begin_unmount(names, how);
+        let all = |world: &mut World| world.unmount(names, how);
+        self.effect(HostCall::Unmount, Some(names.slot), deepest, all, ()).await
+    }
+
+    async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
+        let kill = |world: &mut World| world.begin_stop_jail(names);
+        let stop = |world: &mut World| world.stop_jail(names);
+        self.effect(HostCall::StopJail, Some(names.slot), kill, stop, ()).await
+    }
+
+    async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
+        let one = |world: &mut World| world.begin_remove_network(names);
+        let both = |world: &mut World| world.remove_network(names);
+        self.effect(HostCall::RemoveNetwork, Some(names.slot), one, both, ()).await
+    }
+
+    async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {
+        let some = |world: &mut World| world.begin_remove_limits(names);
+        let all = |world: &mut World| world.remove_limits(names);
+        self.effect(HostCall::RemoveLimits, Some(names.slot), some, all, ()).await
+    }
+
+    async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {
+        let unmount = |world: &mut World| world.begin_destroy_storage(names);
+        let destroy = |world: &mut World| world.destroy_storage(names);
+        self.effect(HostCall::DestroyStorage, Some(names.slot), unmount, destroy, ()).await
+    }
+
+    async fn move_storage_aside(&self, names: &SlotNames, clone_id: &CloneId) -> HostResult<()> {
+        let mark = |world: &mut World| world.begin_move_aside(names, clone_id);
+        let rename = |world: &mut World| world.move_aside(names, clone_id);
+        self.effect(HostCall::MoveStorageAside, Some(names.slot), mark, rename, ()).await
+    }
+
+    async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
+        let unmount = |world: &mut World| world.begin_destroy_aside(clone_id);
+        let destroy = |world: &mut World| world.destroy_aside(clone_id);
+        self.effect(HostCall::DestroyAside, None, unmount, destroy, ()).await
+    }
+}
+
+fn findings(world: &World) -> Vec<Finding> {
+    let finding = |check: &str, good: bool, message: String, fix: &str| Finding {
+        check: check.into(),
+        severity: if good { Severity::Ok } else { Severity::Error },
+        message,
+        fix: if good { String::new() } else { fix.into() },
+    };
+    let (templates, health) = (world.templates.len(), world.firewall.health());
+    vec![
+        finding(
+            "template",
+            templates > 0,
+            format!("{templates} snapshots of the template"),
+            "take a snapshot of the template",
+        ),
+        finding("egress", health == EgressHealth::Ok, format!("{health:?}"), "load the firewall's rules"),
+    ]
+}

@@ -1,0 +1,226 @@
+//! The hand that meddles: what administrators, other tools, kernels and reboots do to a host.
+
+use super::effects::{JAIL_MOUNTS, half_pair};
+use super::world::{Jail, Mark, Pair, Planted, Storage, Stuck, Table, World};
+use super::{FakeHost, lock};
+use crate::api::{Limits, SnapshotName};
+use crate::host::Part;
+use crate::slot::Slot;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+impl FakeHost {
+    /// Jails, processes, mounts, interfaces, table members, states and limits are gone; storage,
+    /// what is aside, and foreign storage stay. The rules are loaded at boot if they can be.
+    pub fn reboot(&self) {
+        self.meddle(|world| {
+            for place in world.places.values_mut() {
+                let mut storage = place.storage.take();
+                if let Some(storage) = &mut storage
+                    && storage.mark != Mark::Foreign
+                {
+                    (storage.mounted, storage.busy_tries, storage.forced) = (true, 0, false);
+                }
+                *place = super::world::Place { storage, ..Default::default() };
+            }
+            for storage in world.aside.values_mut() {
+                storage.busy_tries = 0;
+            }
+            world.planted.retain(|(_, planted)| matches!(planted, Planted::Storage(_)));
+            world.firewall.states.clear();
+            world.firewall.table = None;
+            world.firewall.rules = false;
+            world.firewall.links_down = false;
+            if world.firewall.loadable {
+                world.firewall.load();
+            }
+        });
+    }
+
+    /// The table is destroyed, members and all. Established connections live on.
+    pub fn lose_table(&self) {
+        self.meddle(|world| world.firewall.table = None);
+    }
+
+    /// Rules, table and states are flushed, and the rules cannot be loaded again before
+    /// [`FakeHost::restore_rules`]: a repair can only pull the brake.
+    pub fn lose_rules(&self) {
+        self.flush_rules();
+        self.meddle(|world| world.firewall.loadable = false);
+    }
+
+    /// Rules, table and states are flushed, as a restart of the firewall does; a repair loads them again.
+    pub fn flush_rules(&self) {
+        self.meddle(|world| {
+            world.firewall.rules = false;
+            world.firewall.table = None;
+            world.firewall.states.clear();
+        });
+    }
+
+    /// The administrator's rules are loaded, with an empty table unless there is one.
+    pub fn restore_rules(&self) {
+        self.meddle(|world| {
+            world.firewall.loadable = true;
+            world.firewall.load();
+        });
+    }
+
+    /// The rules are loaded anew and the members are lost; established connections live on.
+    pub fn reload_firewall(&self) {
+        self.meddle(|world| {
+            let empty = Table { members: BTreeSet::new(), referenced: true };
+            if world.firewall.rules {
+                world.firewall.table = Some(empty);
+            }
+        });
+    }
+
+    /// An address in the table that nobody asked for.
+    pub fn add_stray_member(&self, ip: Ipv4Addr) {
+        self.meddle(|world| world.add_member(ip).expect("adding a member cannot fail"));
+    }
+
+    /// The jail is removed by hand: its mounts, limits and member stay, its interface comes back.
+    pub fn kill_jail(&self, slot: Slot) {
+        self.meddle(|world| {
+            let place = world.place(slot);
+            if place.jail.as_ref().is_some_and(|jail| jail.mark != Mark::Foreign) {
+                place.end_jail();
+            }
+        });
+    }
+
+    /// The interface pair is destroyed by hand.
+    pub fn remove_interface(&self, slot: Slot) {
+        self.meddle(|world| {
+            world.place(slot).network.take_if(|pair| pair.mark != Mark::Foreign);
+        });
+    }
+
+    /// The limits are removed by hand.
+    pub fn remove_limits_of(&self, slot: Slot) {
+        self.meddle(|world| {
+            let place = world.place(slot);
+            if !place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign) {
+                place.limits = None;
+            }
+        });
+    }
+
+    /// One end of a pair with the slot's name and no mark, if there is no interface.
+    pub fn add_stray_interface(&self, slot: Slot) {
+        self.meddle(|world| {
+            world.place(slot).network.get_or_insert_with(half_pair);
+        });
+    }
+
+    /// So many tries to destroy the slot's storage find it busy, by force or not.
+    pub fn make_busy(&self, slot: Slot, tries: u32) {
+        self.meddle(|world| match &mut world.place(slot).storage {
+            Some(storage) if storage.mark != Mark::Foreign => storage.busy_tries = tries,
+            _ => {}
+        });
+    }
+
+    /// A mount below the clone does not go: only by force, or (`until_force` false) not at all
+    /// before [`FakeHost::unstick_mount`] or a reboot. Without storage there is nothing to mount below.
+    pub fn stick_mount(&self, slot: Slot, until_force: bool) {
+        let how = if until_force { Stuck::UntilForce } else { Stuck::Always };
+        self.meddle(|world| {
+            let place = world.place(slot);
+            let theirs = place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign);
+            if place.storage.as_ref().is_some_and(|storage| storage.mark != Mark::Foreign) && !theirs {
+                place.mounts.insert(JAIL_MOUNTS[0].to_owned(), how);
+            }
+        });
+    }
+
+    /// Stuck mounts of the slot can be unmounted again.
+    pub fn unstick_mount(&self, slot: Slot) {
+        self.meddle(|world| world.place(slot).mounts.values_mut().for_each(|stuck| *stuck = Stuck::No));
+    }
+
+    /// The slot's jail stays dying for so many looks after it is stopped or killed.
+    pub fn make_dying(&self, slot: Slot, polls: u32) {
+        self.meddle(|world| world.place(slot).dying_after_stop = polls);
+    }
+
+    /// The processes in the slot's jail end by KILL only.
+    pub fn ignore_term(&self, slot: Slot) {
+        self.meddle(|world| {
+            if let Some(jail) = &mut world.place(slot).jail {
+                jail.ignores_term = true;
+            }
+        });
+    }
+
+    /// The storage loses its mark, as if hostd had died between clone and mark.
+    pub fn forget_mark(&self, slot: Slot) {
+        self.meddle(|world| match &mut world.place(slot).storage {
+            Some(storage) if storage.mark != Mark::Foreign => storage.mark = Mark::Unmarked,
+            _ => {}
+        });
+    }
+
+    /// The template loses this snapshot.
+    pub fn remove_template(&self, snapshot: &SnapshotName) {
+        self.meddle(|world| {
+            world.templates.remove(snapshot);
+        });
+    }
+
+    /// Somebody else's object under the slot's name. A foreign jail comes with its own mount, limits
+    /// and process. Answers false, and plants nothing, where something is already.
+    pub fn plant_foreign(&self, slot: Slot, part: Part) -> bool {
+        let created = lock(&self.shared.clock).now().stamp();
+        self.meddle(|world| {
+            let (jid, pid) = (world.number(), world.number());
+            let place = world.place(slot);
+            let planted = match part {
+                Part::Storage if place.storage.is_none() => {
+                    let storage = Storage {
+                        mark: Mark::Foreign,
+                        snapshot: None,
+                        quota: None,
+                        mounted: true,
+                        created,
+                        busy_tries: 0,
+                        forced: false,
+                    };
+                    Planted::Storage(place.storage.insert(storage).clone())
+                }
+                Part::Network if place.network.is_none() => {
+                    let pair = Pair {
+                        mark: Mark::Foreign,
+                        host_end: true,
+                        clone_end: true,
+                        configured: true,
+                        in_jail: false,
+                    };
+                    Planted::Network(place.network.insert(pair).clone())
+                }
+                Part::Jail if place.jail.is_none() && place.mounts.is_empty() && place.limits.is_none() => {
+                    place.mounts = BTreeMap::from([(JAIL_MOUNTS[0].to_owned(), Stuck::No)]);
+                    place.limits = Some(Limits { memory_bytes: Some(1 << 30), ..Limits::default() });
+                    let jail = Jail {
+                        jid,
+                        mark: Mark::Foreign,
+                        processes: BTreeSet::from([pid]),
+                        ignores_term: false,
+                        service_ready: false,
+                    };
+                    place.jail = Some(jail.clone());
+                    Planted::Jail { jail, mounts: place.mounts.clone(), limits: place.limits }
+                }
+                _ => return false,
+            };
+            world.planted.push((slot, planted));
+            true
+        })
+    }
+
+    pub(super) fn meddle<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+        lock(&self.shared.store).change(change).expect("the folder of the fake world can be written")
+    }
+}

@@ -1,0 +1,345 @@
+//! The model: what is on such a host, as plain values.
+//!
+//! It keeps what the real tools keep and nothing more: two transactions where they have two, names
+//! where they go by names (limits), addresses where they go by addresses (table, states).
+
+use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
+use crate::clock::{Moment, Stamp};
+use crate::host::{Identity, Inventory, JailSeen, NetworkSeen, ObservedClone, Part, StorageSeen};
+use crate::slot::{Pool, Slot};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// Whose an object is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Mark {
+    Clone(CloneId),
+    Unmarked,
+    Foreign,
+}
+
+impl Mark {
+    fn identity(&self, why_foreign: &str) -> Identity {
+        match self {
+            Mark::Clone(id) => Identity::Clone(id.clone()),
+            Mark::Unmarked => Identity::Unmarked,
+            Mark::Foreign => Identity::Foreign(why_foreign.to_owned()),
+        }
+    }
+
+    pub(super) fn is(&self, id: &CloneId) -> bool {
+        matches!(self, Mark::Clone(mine) if mine == id)
+    }
+}
+
+/// A dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Storage {
+    pub(super) mark: Mark,
+    /// The template's snapshot it is a clone of; a foreign dataset has none.
+    pub(super) snapshot: Option<SnapshotName>,
+    pub(super) quota: Option<u64>,
+    pub(super) mounted: bool,
+    pub(super) created: Stamp,
+    /// So many tries to destroy it find it busy, whatever is done meanwhile.
+    pub(super) busy_tries: u32,
+    /// Was unmounted by force: a dying jail no longer holds it.
+    pub(super) forced: bool,
+}
+
+/// Why a mount does not go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Stuck {
+    No,
+    UntilForce,
+    Always,
+}
+
+/// An interface pair.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Pair {
+    pub(super) mark: Mark,
+    pub(super) host_end: bool,
+    pub(super) clone_end: bool,
+    /// Addressed, on the bridge, up. Lost for the clone's end when it comes back from a jail.
+    pub(super) configured: bool,
+    pub(super) in_jail: bool,
+}
+
+impl Pair {
+    pub(super) fn complete(&self) -> bool {
+        self.host_end && self.clone_end && self.configured
+    }
+}
+
+/// A running jail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Jail {
+    pub(super) jid: u32,
+    pub(super) mark: Mark,
+    pub(super) processes: BTreeSet<u32>,
+    pub(super) ignores_term: bool,
+    pub(super) service_ready: bool,
+}
+
+/// A stopped jail of which the kernel still holds something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Dying {
+    pub(super) jid: u32,
+    pub(super) mark: Mark,
+    /// For so many looks more.
+    pub(super) polls: u32,
+}
+
+/// All that is there of one slot, apart from the firewall's share.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) storage: Option<Storage>,
+    /// Mounts below the clone's folder, by their path below it.
+    pub(super) mounts: BTreeMap<String, Stuck>,
+    /// Rules go by name: they outlive the jail and hold for the next one.
+    pub(super) limits: Option<Limits>,
+    pub(super) network: Option<Pair>,
+    pub(super) jail: Option<Jail>,
+    /// A new jail may run beside them under the same name.
+    pub(super) dying: Vec<Dying>,
+    /// The next stop leaves the jail dying for so many looks.
+    pub(super) dying_after_stop: u32,
+}
+
+/// The table that grants egress.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Table {
+    pub(super) members: BTreeSet<Ipv4Addr>,
+    /// Whether a loaded rule refers to it. A table that was made by adding to a missing one is referred to by none.
+    pub(super) referenced: bool,
+}
+
+/// The firewall.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Firewall {
+    pub(super) rules: bool,
+    /// Whether the administrator's rules could be loaded now.
+    pub(super) loadable: bool,
+    pub(super) table: Option<Table>,
+    /// Addresses with established connections.
+    pub(super) states: BTreeSet<Ipv4Addr>,
+    /// The brake: the clones' links are down.
+    pub(super) links_down: bool,
+}
+
+impl Firewall {
+    pub(super) fn health(&self) -> EgressHealth {
+        match &self.table {
+            _ if !self.rules => EgressHealth::RulesMissing,
+            Some(table) if table.referenced => EgressHealth::Ok,
+            _ => EgressHealth::TableMissing,
+        }
+    }
+
+    pub(super) fn is_member(&self, ip: Ipv4Addr) -> bool {
+        self.table.as_ref().is_some_and(|table| table.members.contains(&ip))
+    }
+
+    /// Load the administrator's rules: the table is declared without content, so members stay.
+    pub(super) fn load(&mut self) {
+        let members = self.table.take().map(|table| table.members).unwrap_or_default();
+        self.table = Some(Table { members, referenced: true });
+        self.rules = true;
+        self.links_down = false;
+    }
+}
+
+/// A foreign object as it was planted, to see whether anybody touched it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Planted {
+    Storage(Storage),
+    Jail { jail: Jail, mounts: BTreeMap<String, Stuck>, limits: Option<Limits> },
+    Network(Pair),
+}
+
+/// The whole host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct World {
+    pub(super) places: BTreeMap<Slot, Place>,
+    pub(super) aside: BTreeMap<CloneId, Storage>,
+    pub(super) firewall: Firewall,
+    pub(super) templates: BTreeSet<SnapshotName>,
+    pub(super) planted: Vec<(Slot, Planted)>,
+    last_number: u32,
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        let template = |name: &str| SnapshotName::try_from(name.to_owned()).expect("a valid snapshot name");
+        let table = Table { members: BTreeSet::new(), referenced: true };
+        World {
+            places: BTreeMap::new(),
+            aside: BTreeMap::new(),
+            firewall: Firewall {
+                rules: true,
+                loadable: true,
+                table: Some(table),
+                states: BTreeSet::new(),
+                links_down: false,
+            },
+            templates: ["default", "v2"].map(template).into(),
+            planted: Vec::new(),
+            last_number: 100,
+        }
+    }
+
+    pub(super) fn place(&mut self, slot: Slot) -> &mut Place {
+        self.places.entry(slot).or_default()
+    }
+
+    /// A jail's or process's number, never used twice.
+    pub(super) fn number(&mut self) -> u32 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    pub(super) fn anything_dying(&self) -> bool {
+        self.places.values().any(|place| !place.dying.is_empty())
+    }
+
+    /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
+    pub(super) fn observe(&mut self, pool: &Pool, slot: Slot, parts: &[Part], now: &Moment) -> ObservedClone {
+        let member = self.firewall.is_member(pool.names(slot).ip);
+        let mut seen = ObservedClone::default();
+        let mut empty = Place::default();
+        let place = self.places.get_mut(&slot).unwrap_or(&mut empty);
+        for part in parts {
+            match part {
+                Part::Storage => {
+                    seen.storage = place.storage.as_ref().map(|storage| storage.seen(now));
+                }
+                Part::Mounts => seen.mounts = place.mounts.keys().cloned().collect(),
+                Part::Limits => seen.limits = place.limits,
+                Part::Network => seen.network = place.network.as_ref().map(Pair::seen),
+                Part::Egress => seen.egress = member,
+                Part::Jail => seen.jail = place.look_at_jail(),
+                Part::Service => {
+                    if let Some(jail) = &place.jail {
+                        seen.processes = jail.processes.clone();
+                        seen.service_ready = jail.service_ready;
+                    }
+                }
+            }
+        }
+        seen
+    }
+
+    /// Look at everything. Whether services answer is not part of it.
+    pub(super) fn inventory(&mut self, pool: &Pool, now: &Moment) -> Inventory {
+        let members = self.firewall.table.iter().flat_map(|table| &table.members);
+        let stray = members.filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
+        let slots: BTreeSet<Slot> = self.places.keys().copied().chain(stray).collect();
+        let clones = slots.into_iter().map(|slot| {
+            let mut seen = self.observe(pool, slot, Part::ALL, now);
+            seen.service_ready = false;
+            (slot, seen)
+        });
+        let clones = clones.filter(|(_, seen)| !seen.is_absent()).collect();
+        Inventory { clones, aside: self.aside.keys().cloned().collect(), egress: self.firewall.health() }
+    }
+
+    /// Every object that hostd made, or that could only be hostd's, as `kind name`.
+    pub(super) fn ours(&self, pool: &Pool) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for (slot, place) in &self.places {
+            let name = pool.name(*slot);
+            let mut note = |kind: &str, detail: &str| all.insert(format!("{kind} {name}{detail}"));
+            if place.storage.as_ref().is_some_and(|storage| storage.mark != Mark::Foreign) {
+                note("storage", "");
+            }
+            if place.network.as_ref().is_some_and(|pair| pair.mark != Mark::Foreign) {
+                note("network", "");
+            }
+            for dying in &place.dying {
+                note("dying", &format!(" {}", dying.jid));
+            }
+            if place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign) {
+                continue; // its mounts, rules and processes are foreign with it
+            }
+            if let Some(jail) = &place.jail {
+                note("jail", "");
+                for pid in &jail.processes {
+                    note("process", &format!(" {pid}"));
+                }
+            }
+            for mount in place.mounts.keys() {
+                note("mount", &format!("/{mount}"));
+            }
+            if place.limits.is_some() {
+                note("limits", "");
+            }
+        }
+        let by_address = |ip: &Ipv4Addr| match pool.slot_of_address(IpAddr::V4(*ip)) {
+            Some(slot) => pool.name(slot).to_string(),
+            None => ip.to_string(),
+        };
+        let members = self.firewall.table.iter().flat_map(|table| &table.members);
+        all.extend(members.map(|ip| format!("member {}", by_address(ip))));
+        all.extend(self.firewall.states.iter().map(|ip| format!("state {}", by_address(ip))));
+        all.extend(self.aside.keys().map(|id| format!("aside {id}")));
+        all
+    }
+
+    /// The foreign objects that are as they were planted.
+    pub(super) fn foreign(&self, pool: &Pool) -> BTreeSet<String> {
+        let untouched = self.planted.iter().filter_map(|(slot, planted)| {
+            let place = self.places.get(slot)?;
+            let (kind, same) = match planted {
+                Planted::Storage(storage) => ("storage", place.storage.as_ref() == Some(storage)),
+                Planted::Network(pair) => ("network", place.network.as_ref() == Some(pair)),
+                Planted::Jail { jail, mounts, limits } => {
+                    let same = place.jail.as_ref() == Some(jail);
+                    ("jail", same && place.mounts == *mounts && place.limits == *limits)
+                }
+            };
+            same.then(|| format!("{kind} {}", pool.name(*slot)))
+        });
+        untouched.collect()
+    }
+}
+
+impl Place {
+    fn look_at_jail(&mut self) -> Option<JailSeen> {
+        let why = "its path is not the clone's folder";
+        let dying = self.dying.first().map(|dying| dying.mark.identity(why));
+        for dying in &mut self.dying {
+            dying.polls = dying.polls.saturating_sub(1);
+        }
+        self.dying.retain(|dying| dying.polls > 0);
+        match &self.jail {
+            Some(jail) => Some(JailSeen { identity: jail.mark.identity(why), dying: false }),
+            None => dying.map(|identity| JailSeen { identity, dying: true }),
+        }
+    }
+}
+
+impl Pair {
+    fn seen(&self) -> NetworkSeen {
+        let identity = self.mark.identity("its description names somebody else");
+        NetworkSeen { identity, complete: self.complete() }
+    }
+}
+
+impl Storage {
+    fn seen(&self, now: &Moment) -> StorageSeen {
+        StorageSeen {
+            identity: self.mark.identity("it is not a clone of our template"),
+            snapshot: self.snapshot.clone(),
+            mounted: self.mounted,
+            age: Some(now.since(&self.created).unwrap_or_else(|| wall_age(&self.created, now))),
+        }
+    }
+}
+
+/// The age of what was made before this boot: only the wall clock knows.
+fn wall_age(created: &Stamp, now: &Moment) -> Duration {
+    Duration::from_millis(now.stamp().wall_ms.saturating_sub(created.wall_ms))
+}
