@@ -195,6 +195,9 @@ pub(super) struct LsArgs {
     /// Also those that are gone and whose slots are kept free for a while
     #[arg(long, short)]
     pub(super) all: bool,
+    /// Also show the clones' identities
+    #[arg(long)]
+    pub(super) ids: bool,
     /// Only this clone
     #[arg(long)]
     pub(super) name: Option<CloneName>,

@@ -5,7 +5,7 @@ use super::output::{Answer, Failure, Output};
 use super::progress::Steps;
 use super::remote::Remote;
 use super::text::{Table, Tone, ago, clean, seconds};
-use crate::api::{CloneInfo, CreateParams, CreateResult, Limits, Method, RequestId, StageTiming};
+use crate::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
 use std::fmt::Write;
 
 pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> Result<Answer, Failure> {
@@ -27,8 +27,8 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> R
     params.limits = (limits != Limits::default()).then_some(limits);
 
     let mut steps = Steps::new(output);
-    params.progress_token = steps.token();
-    let result: CreateResult = remote.call_showing(Method::Create, &params, &mut steps).await?;
+    let client = remote.client().await?;
+    let result = client.create_with_progress(params, |progress| steps.show(&progress)).await?;
 
     let mut text = describe(&result.clone);
     if !steps.seen() {

@@ -6,14 +6,14 @@ use super::output::{Answer, Failure, Output};
 use super::progress::Steps;
 use super::remote::Remote;
 use super::text::clean;
-use crate::api::{
-    CloneId, CloneParams, CloneState, DestroyResult, ErrorCode, ForceUnmountResult, ListParams, ListResult, Method,
-};
+use crate::api::{CloneId, CloneParams, CloneState, ErrorCode, ListParams};
+use crate::client::Client;
 
 pub(super) async fn destroy(remote: &Remote, output: &Output, args: CloneArgs) -> Result<Answer, Failure> {
+    let client = remote.client().await?;
+    let params = params(&client, output, args).await?;
     let mut steps = Steps::new(output);
-    let params = params(remote, output, args, &steps).await?;
-    let result: DestroyResult = remote.call_showing(Method::Destroy, &params, &mut steps).await?;
+    let result = client.destroy_with_progress(params, |progress| steps.show(&progress)).await?;
     let mut text = match result.already_gone {
         true => format!("{} was already gone\n", result.name),
         false => format!("{} is gone\n", result.name),
@@ -24,10 +24,15 @@ pub(super) async fn destroy(remote: &Remote, output: &Output, args: CloneArgs) -
     Ok(Answer::new(&result, text))
 }
 
-pub(super) async fn force_unmount(remote: &Remote, output: &Output, args: CloneArgs) -> Result<Answer, Failure> {
+pub(super) async fn force_unmount(
+    remote: &Remote,
+    output: &Output,
+    args: CloneArgs,
+) -> Result<Answer, Failure> {
+    let client = remote.client().await?;
+    let params = params(&client, output, args).await?;
     let mut steps = Steps::new(output);
-    let params = params(remote, output, args, &steps).await?;
-    let result: ForceUnmountResult = remote.call_showing(Method::ForceUnmount, &params, &mut steps).await?;
+    let result = client.force_unmount_with_progress(params, |progress| steps.show(&progress)).await?;
     let mut text = String::new();
     for mount in &result.unmounted {
         text.push_str(&format!("unmounted  {}\n", clean(mount)));
@@ -47,23 +52,18 @@ pub(super) async fn force_unmount(remote: &Remote, output: &Output, args: CloneA
     Err(Failure::of(ErrorCode::Incomplete, message).hint(hint).with(answer))
 }
 
-async fn params(
-    remote: &Remote,
-    output: &Output,
-    args: CloneArgs,
-    steps: &Steps,
-) -> Result<CloneParams, Failure> {
+async fn params(client: &Client, output: &Output, args: CloneArgs) -> Result<CloneParams, Failure> {
     let clone_id = match args.clone_id {
         Some(id) => id,
-        None => look_up(remote, output, &args).await?,
+        None => look_up(client, output, &args).await?,
     };
-    Ok(CloneParams { name: args.name, clone_id, progress_token: steps.token() })
+    Ok(CloneParams { name: args.name, clone_id, progress_token: None })
 }
 
 /// The identity that the name has now. Said aloud, because somebody else may have meant an earlier clone.
-async fn look_up(remote: &Remote, output: &Output, args: &CloneArgs) -> Result<CloneId, Failure> {
+async fn look_up(client: &Client, output: &Output, args: &CloneArgs) -> Result<CloneId, Failure> {
     let params = ListParams { name: Some(args.name.clone()), tenant: None };
-    let list: ListResult = remote.call(Method::List, &params).await?;
+    let list = client.list(params).await?;
     let name = &args.name;
     let Some(clone) = list.clones.into_iter().find(|clone| clone.name == *name) else {
         let failure = Failure::of(ErrorCode::NotFound, format!("there is no clone {name}"));

@@ -1,24 +1,45 @@
 //! `hostctl doctor`: from the outside in, so that it says something useful even when nothing runs.
 
 use super::args::DoctorArgs;
-use super::exit::Exit;
 use super::output::{Answer, Failure, Output};
 use super::remote::Remote;
-use super::text::{Table, Tone};
-use crate::api::{ErrorCode, Finding, Method, Severity, StatusParams, StatusResult};
+use super::text::{Tone, clean};
+use crate::api::{ErrorCode, Finding, Severity, StatusParams, StatusResult};
 use crate::config::{self, Config};
 use serde_json::json;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-pub(super) async fn run(remote: &Remote, output: &Output, args: DoctorArgs) -> Result<Answer, Failure> {
+pub(super) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Result<Answer, Failure> {
     let mut findings = Vec::new();
     let config = configuration(args.config.as_deref(), &mut findings);
     let configured = config.map(|config| config.paths.socket);
     // The daemon listens where its configuration says; a client without --socket asks the usual place.
-    let remote = remote.or_at(configured.as_deref());
-    socket(remote.path(), &mut findings);
-    match remote.call::<StatusResult>(Method::Status, &StatusParams { checks: true, metrics: false }).await {
+    let remote = remote.usually_at(configured);
+    let socket = socket(remote.path());
+    let reachable = socket.severity == Severity::Ok;
+    findings.push(socket);
+    if reachable {
+        daemon(&remote, &mut findings).await;
+    }
+
+    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+    let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning).count();
+    let mut text = lines(output, &findings);
+    text.push_str(&format!("\n{errors} errors, {warnings} warnings\n"));
+    let answer = Answer { data: json!({ "findings": findings }), text };
+    if errors == 0 {
+        return Ok(answer);
+    }
+    let fix = findings.iter().find(|finding| finding.severity == Severity::Error && !finding.fix.is_empty());
+    let hint = fix.map_or("see the findings", |finding| finding.fix.as_str()).to_owned();
+    let message = format!("{errors} checks failed: the host cannot serve clones");
+    Err(Failure::of(ErrorCode::HostNotReady, message).hint(hint).with(answer))
+}
+
+/// The daemon's own findings and alarms.
+async fn daemon(remote: &Remote, findings: &mut Vec<Finding>) {
+    match ask(remote).await {
         Ok(status) => {
             findings.push(good("daemon", format!("hostd {} answers", status.version)));
             findings.extend(status.findings.unwrap_or_default());
@@ -29,22 +50,15 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: DoctorArgs) -> R
                 fix: String::new(),
             }));
         }
-        Err(failure) => findings.push(bad("daemon", failure.message().to_owned(), failure.advice().to_owned())),
+        Err(failure) => {
+            findings.push(bad("daemon", failure.message().to_owned(), failure.advice().to_owned()))
+        }
     }
+}
 
-    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).count();
-    let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning).count();
-    let mut text = table(output, &findings);
-    text.push_str(&format!("\n{errors} errors, {warnings} warnings\n"));
-    let answer = Answer { data: json!({ "findings": findings }), text };
-    if errors == 0 {
-        return Ok(answer);
-    }
-    let fix = findings.iter().find(|finding| finding.severity == Severity::Error && !finding.fix.is_empty());
-    let hint = fix.map_or("see the findings", |finding| finding.fix.as_str()).to_owned();
-    let code = ErrorCode::HostNotReady;
-    let message = format!("{errors} checks failed: the host cannot serve clones");
-    Err(Failure::local(Exit::NotReady, code.word(), message).hint(hint).retryable().with(answer))
+async fn ask(remote: &Remote) -> Result<StatusResult, Failure> {
+    let params = StatusParams { checks: true, metrics: false };
+    Ok(remote.client().await?.status(params).await?)
 }
 
 fn good(check: &str, message: String) -> Finding {
@@ -59,17 +73,15 @@ fn bad(check: &str, message: String, fix: String) -> Finding {
 fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Config> {
     let path = file.map_or_else(config::default_file, Path::to_owned);
     let shown = path.display();
-    match std::fs::metadata(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            findings.push(Finding {
-                check: "config".into(),
-                severity: Severity::Warning,
-                message: format!("{shown} cannot be read by you, so it was not checked"),
-                fix: "run hostctl doctor as root".into(),
-            });
-            return None;
-        }
-        _ => {}
+    let opened = std::fs::File::open(&path);
+    if opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
+        findings.push(Finding {
+            check: "config".into(),
+            severity: Severity::Warning,
+            message: format!("{shown} cannot be read by you, so it was not checked"),
+            fix: "run hostctl doctor as root".into(),
+        });
+        return None;
     }
     match config::load(file, std::iter::empty(), &[]) {
         Ok(config) => {
@@ -87,39 +99,43 @@ fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Con
     }
 }
 
-fn socket(path: &Path, findings: &mut Vec<Finding>) {
+fn socket(path: &Path) -> Finding {
     let shown = path.display();
-    findings.push(match std::fs::metadata(path) {
+    let join = "join the group that owns it (paths.socket_group, usually hostd) and log in anew";
+    match std::fs::metadata(path) {
         Ok(meta) if !meta.file_type().is_socket() => {
             bad("socket", format!("{shown} is not a socket"), "remove it, or correct paths.socket".into())
         }
         Ok(_) => match nix::unistd::access(path, nix::unistd::AccessFlags::W_OK) {
             Ok(()) => good("socket", format!("{shown} is there and you may connect")),
-            Err(_) => bad(
-                "socket",
-                format!("{shown} is there, but you may not connect"),
-                "join the group that owns it (paths.socket_group, usually hostd) and log in anew".into(),
-            ),
+            Err(_) => bad("socket", format!("{shown} is there, but you may not connect"), join.into()),
         },
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => bad(
-            "socket",
-            format!("you may not look into the folder of {shown}"),
-            "join the group that owns it (paths.socket_group, usually hostd) and log in anew".into(),
-        ),
-        Err(error) => bad("socket", format!("{shown}: {error}"), "start hostd".into()),
-    });
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            bad("socket", format!("you may not look into the folder of {shown}"), join.into())
+        }
+        Err(error) => {
+            let fix = "start hostd: systemctl start hostd, on FreeBSD service hostd start";
+            bad("socket", format!("{shown}: {error}"), fix.into())
+        }
+    }
 }
 
-fn table(output: &Output, findings: &[Finding]) -> String {
-    let mut table = Table::header(&["RESULT", "CHECK", "FINDING", "WHAT TO DO"]);
+/// One line a check, and below it what to do.
+fn lines(output: &Output, findings: &[Finding]) -> String {
+    let widest = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+    let mut text = String::new();
     for finding in findings {
-        let result = match finding.severity {
-            Severity::Ok => (Tone::Good, "ok".to_owned()),
-            Severity::Warning => (Tone::Attention, "warning".to_owned()),
-            Severity::Error => (Tone::Bad, "error".to_owned()),
+        let (tone, word) = match finding.severity {
+            Severity::Ok => (Tone::Good, "ok"),
+            Severity::Warning => (Tone::Attention, "warning"),
+            Severity::Error => (Tone::Bad, "error"),
         };
-        let text = |text: &str| (Tone::Plain, text.to_owned());
-        table.row(vec![result, text(&finding.check), text(&finding.message), text(&finding.fix)]);
+        let result = output.paint().paint(tone, &format!("{word:<7}"));
+        let (check, message) = (clean(&finding.check), clean(&finding.message));
+        text.push_str(&format!("{result}  {check:<widest$}  {message}\n"));
+        if !finding.fix.is_empty() {
+            text.push_str(&format!("{:9}{:widest$}  to do: {}\n", "", "", clean(&finding.fix)));
+        }
     }
-    table.render(output.paint())
+    text
 }

@@ -35,7 +35,9 @@ pub fn main() -> ExitCode {
     let output = Output::new(cli.json);
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return output.finish(Err(Failure::local(Exit::Failure, "internal", error.to_string()))),
+        Err(error) => {
+            return output.finish(Err(Failure::local(Exit::Failure, "internal", error.to_string())));
+        }
     };
     let outcome = runtime.block_on(run(cli, &output));
     output.finish(outcome)
@@ -51,7 +53,7 @@ async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
         Command::Ls(args) => list::run(&remote, output, args).await,
         Command::Status => status::status(&remote).await,
         Command::Metrics => status::metrics(&remote).await,
-        Command::Doctor(args) => doctor::run(&remote, output, args).await,
+        Command::Doctor(args) => doctor::run(remote, output, args).await,
         Command::Call(args) => status::call(&remote, args).await,
         Command::Completions(args) => generate::completions(args.shell),
         Command::Man(args) => generate::man(args.dir.as_deref()),

@@ -142,9 +142,7 @@ impl Output {
 
     pub(super) fn finish(&self, outcome: Result<Answer, Failure>) -> ExitCode {
         let (exit, shown) = match outcome {
-            Ok(answer) if self.json => {
-                (Exit::Ok, line(&json!({ "success": true, "data": answer.data })))
-            }
+            Ok(answer) if self.json => (Exit::Ok, line(&json!({ "success": true, "data": answer.data }))),
             Ok(answer) => (Exit::Ok, answer.text),
             Err(mut failure) => {
                 let answer = failure.answer.take();

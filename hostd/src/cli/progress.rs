@@ -21,17 +21,15 @@ impl Steps {
         Steps { wanted: !output.json(), terminal: std::io::stderr().is_terminal(), shown: false, open: false }
     }
 
-    /// Whether progress should be asked for at all.
-    pub(super) fn wanted(&self) -> bool {
-        self.wanted
-    }
-
     /// Whether a person has already seen every step and its time.
     pub(super) fn seen(&self) -> bool {
         self.shown && self.terminal
     }
 
     pub(super) fn show(&mut self, progress: &Progress) {
+        if !self.wanted {
+            return;
+        }
         let line = self.line(progress);
         self.open = self.terminal && progress.state == ProgressState::Started;
         self.shown |= !line.is_empty();

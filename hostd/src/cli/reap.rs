@@ -5,12 +5,13 @@ use super::output::{Answer, Failure, Output};
 use super::progress::Steps;
 use super::remote::Remote;
 use super::text::{Table, Tone, clean};
-use crate::api::{ErrorCode, Method, ReapLine, ReapParams, ReapResult};
+use crate::api::{ErrorCode, ReapLine, ReapParams, ReapResult};
 
 pub(super) async fn run(remote: &Remote, output: &Output, args: ReapArgs) -> Result<Answer, Failure> {
     let mut steps = Steps::new(output);
-    let params = ReapParams { dry_run: args.dry_run, name: args.name, progress_token: steps.token() };
-    let result: ReapResult = remote.call_showing(Method::Reap, &params, &mut steps).await?;
+    let params = ReapParams { dry_run: args.dry_run, name: args.name, progress_token: None };
+    let client = remote.client().await?;
+    let result = client.reap_with_progress(params, |progress| steps.show(&progress)).await?;
     let answer = Answer::new(&result, explain(output, &result));
     let failed = match (&result.alarm, result.failed.len()) {
         (Some(alarm), _) => alarm.clone(),

@@ -5,13 +5,13 @@ use super::exit::Exit;
 use super::output::{Answer, Failure};
 use super::remote::Remote;
 use super::text::{ago, clean};
-use crate::api::{EgressHealth, Method, StatusParams, StatusResult};
+use crate::api::{EgressHealth, StatusParams, StatusResult};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::io::Read;
 
 pub(super) async fn status(remote: &Remote) -> Result<Answer, Failure> {
-    let status: StatusResult = remote.call(Method::Status, &StatusParams::default()).await?;
+    let status = remote.client().await?.status(StatusParams::default()).await?;
     Ok(Answer::new(&status, describe(&status)))
 }
 
@@ -32,7 +32,7 @@ fn describe(status: &StatusResult) -> String {
         .collect();
     let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
     line("clones", format!("{states} (at most {})", status.max_clones));
-    line("under way", format!("{} operations, {} connections", status.operations, status.connections));
+    line("under way", format!("operations: {}, connections: {}", status.operations, status.connections));
     let egress = match status.egress {
         EgressHealth::Ok => "ok",
         EgressHealth::TableMissing => "the table is missing: clones are cut off",
@@ -47,7 +47,7 @@ fn describe(status: &StatusResult) -> String {
 
 pub(super) async fn metrics(remote: &Remote) -> Result<Answer, Failure> {
     let params = StatusParams { checks: false, metrics: true };
-    let status: StatusResult = remote.call(Method::Status, &params).await?;
+    let status = remote.client().await?.status(params).await?;
     let Some(metrics) = status.metrics else {
         return Err(Failure::local(Exit::Failure, "protocol", "hostd answered without metrics"));
     };
@@ -68,7 +68,7 @@ pub(super) async fn call(remote: &Remote, args: CallArgs) -> Result<Answer, Fail
     if !params.is_object() {
         return Err(wrong("the parameters are not a JSON object".into()));
     }
-    let result = remote.call_raw(&args.method, params).await?;
+    let result: Value = remote.client().await?.call(&args.method, &params).await?;
     let text = serde_json::to_string_pretty(&result).expect("JSON is JSON");
     Ok(Answer { data: result, text: text + "\n" })
 }

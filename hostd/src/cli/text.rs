@@ -94,7 +94,9 @@ impl Table {
             self.0.iter().filter_map(|row| row.get(column)).map(|(_, text)| text.chars().count()).max()
         };
         let used: Vec<(usize, usize)> = (0..columns)
-            .filter(|column| self.0.iter().skip(1).any(|row| row.get(*column).is_some_and(|c| !c.1.is_empty())))
+            .filter(|column| {
+                self.0.iter().skip(1).any(|row| row.get(*column).is_some_and(|c| !c.1.is_empty()))
+            })
             .map(|column| (column, width(column).unwrap_or(0)))
             .collect();
         let mut text = String::new();
@@ -137,8 +139,16 @@ mod tests {
     #[test]
     fn tables_align_and_drop_empty_columns() {
         let mut table = Table::header(&["NAME", "TENANT", "STATE"]);
-        table.row(vec![(Tone::Plain, "one".into()), (Tone::Plain, String::new()), (Tone::Good, "ready".into())]);
-        table.row(vec![(Tone::Plain, "three3".into()), (Tone::Plain, String::new()), (Tone::Bad, "x".into())]);
+        table.row(vec![
+            (Tone::Plain, "one".into()),
+            (Tone::Plain, String::new()),
+            (Tone::Good, "ready".into()),
+        ]);
+        table.row(vec![
+            (Tone::Plain, "three3".into()),
+            (Tone::Plain, String::new()),
+            (Tone::Bad, "x".into()),
+        ]);
         assert_eq!(table.render(Paint(false)), "NAME    STATE\none     ready\nthree3  x\n");
         assert!(table.render(Paint(true)).contains("\x1b[32mready\x1b[0m"));
     }
