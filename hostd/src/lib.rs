@@ -7,6 +7,7 @@
 pub mod api;
 pub mod audit;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod host;
@@ -16,3 +17,4 @@ pub mod platform;
 pub mod record;
 pub mod server;
 pub mod slot;
+pub mod wire;

@@ -83,10 +83,10 @@ impl Metrics {
         };
         // A series that exists from the start can be alerted on before its first event.
         for state in CloneState::ALL {
-            metrics.clones.get_or_create(&StateLabel { state: state.word() });
+            let _ = metrics.clones.get_or_create(&StateLabel { state: state.word() });
         }
         for reason in ReapReason::ALL {
-            metrics.reaped.get_or_create(&ReasonLabel { reason: reason.word() });
+            let _ = metrics.reaped.get_or_create(&ReasonLabel { reason: reason.word() });
         }
         metrics.registered()
     }
@@ -96,7 +96,11 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register("hostd_build", "The version that runs", build);
         registry.register("hostd_clones", "Clones by state", self.clones.clone());
-        registry.register("hostd_pool_available", "Clones that may still be made", self.pool_available.clone());
+        registry.register(
+            "hostd_pool_available",
+            "Clones that may still be made",
+            self.pool_available.clone(),
+        );
         registry.register("hostd_operations", "Operations that ended, by result", self.operations.clone());
         registry.register(
             "hostd_operations_under_way",
@@ -124,7 +128,11 @@ impl Metrics {
             "How long comparing the host with the records took",
             self.reconcile.clone(),
         );
-        registry.register("hostd_egress_ok", "1 when the firewall is as it should be", self.egress_ok.clone());
+        registry.register(
+            "hostd_egress_ok",
+            "1 when the firewall is as it should be",
+            self.egress_ok.clone(),
+        );
         registry.register("hostd_connections", "Open connections", self.connections.clone());
         self
     }

@@ -248,15 +248,11 @@ pub fn parse_reply(line: &[u8]) -> serde_json::Result<Reply> {
             Ok(Reply::Progress(serde_json::from_str(params.get())?))
         }
         Any { error: Some(error), id, .. } => {
-            let error = RpcError {
-                message: error.message.into_owned(),
-                data: Box::new(error.data.into_owned()),
-            };
+            let error =
+                RpcError { message: error.message.into_owned(), data: Box::new(error.data.into_owned()) };
             Ok(Reply::Answer { id, outcome: Err(error) })
         }
-        Any { result: Some(result), id, .. } => {
-            Ok(Reply::Answer { id, outcome: Ok(result.to_owned()) })
-        }
+        Any { result: Some(result), id, .. } => Ok(Reply::Answer { id, outcome: Ok(result.to_owned()) }),
         _ => Err(serde_json::Error::custom("neither an answer nor a progress notification")),
     }
 }
@@ -279,7 +275,10 @@ mod tests {
                 panic!("{id} is a call")
             };
             assert_eq!((seen.get(), method, params), (id, Method::Status, "{}"));
-            assert_eq!(success(seen, &1), format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":1}}\n").into_bytes());
+            assert_eq!(
+                success(seen, &1),
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":1}}\n").into_bytes()
+            );
         }
         for id in ["true", "[1]", "{}"] {
             let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"host-status"}}"#);
@@ -313,10 +312,22 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":4}"#, ErrorCode::InvalidRequest, "4"),
             (r#"{"jsonrpc":"1.0","id":4,"method":"host-status"}"#, ErrorCode::InvalidRequest, "4"),
             (r#"{"jsonrpc":"2.0","id":4,"method":"host-status","x":1}"#, ErrorCode::InvalidRequest, "4"),
-            (r#"{"jsonrpc":"2.0","id":4,"method":"host-status","method":"rpc.discover"}"#, ErrorCode::InvalidRequest, "4"),
+            (
+                r#"{"jsonrpc":"2.0","id":4,"method":"host-status","method":"rpc.discover"}"#,
+                ErrorCode::InvalidRequest,
+                "4",
+            ),
             (r#"{"jsonrpc":"2.0","id":4,"id":5,"method":"host-status"}"#, ErrorCode::InvalidRequest, "null"),
-            (r#"{"jsonrpc":"2.0","id":4,"method":"host-status","params":[]}"#, ErrorCode::InvalidRequest, "4"),
-            (r#"{"jsonrpc":"2.0","id":4,"method":"host-status","params":null}"#, ErrorCode::InvalidRequest, "4"),
+            (
+                r#"{"jsonrpc":"2.0","id":4,"method":"host-status","params":[]}"#,
+                ErrorCode::InvalidRequest,
+                "4",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":4,"method":"host-status","params":null}"#,
+                ErrorCode::InvalidRequest,
+                "4",
+            ),
             (r#"{"jsonrpc":"2.0","id":4,"method":"host-status"} x"#, ErrorCode::ParseError, "null"),
             (r#"{"jsonrpc":"2.0","id":4,"method":"host-statu"}"#, ErrorCode::MethodNotFound, "4"),
             (r#"{"jsonrpc":"2.0","id":4,"method":"Host-Status"}"#, ErrorCode::MethodNotFound, "4"),

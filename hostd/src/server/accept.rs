@@ -1,6 +1,6 @@
 //! Lets peers in: credentials, access, caps; then one task for each connection.
 
-use super::connection::{self, Phase};
+use super::connection;
 use super::dispatch::{SOON, Session, Shared};
 use super::listener::Listener;
 use super::operations::Operations;
@@ -28,12 +28,12 @@ pub async fn serve<O: Operations>(
     listener: Listener,
     stop: impl Future<Output = ()>,
     hurry: impl Future<Output = ()>,
-) -> usize {
-    let (phase, _) = watch::channel(Phase::Open);
+) -> u64 {
+    let (closing, _) = watch::channel(());
     // Every connection holds a clone of `alive`; when all are gone the receiver ends.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     tokio::select! {
-        () = accept(&shared, &listener, &phase, &alive) => {}
+        () = accept(&shared, &listener, &closing, &alive) => {}
         () = stop => {}
     }
     drop(listener);
@@ -43,10 +43,10 @@ pub async fn serve<O: Operations>(
         left = shared.operations.shutdown() => left,
         () = hurry => {
             tracing::warn!("not waiting for operations that are under way; the next start rolls them back");
-            usize::try_from(shared.operations.status().operations).unwrap_or(usize::MAX)
+            shared.operations.status().operations
         }
     };
-    phase.send_replace(Phase::Closing);
+    drop(closing);
     let _ = tokio::time::timeout(LAST_ANSWERS, all_gone.recv()).await;
     left
 }
@@ -54,7 +54,7 @@ pub async fn serve<O: Operations>(
 async fn accept<O: Operations>(
     shared: &Arc<Shared<O>>,
     listener: &Listener,
-    phase: &watch::Sender<Phase>,
+    closing: &watch::Sender<()>,
     alive: &mpsc::Sender<()>,
 ) {
     let mut refused = 0u64;
@@ -69,7 +69,7 @@ async fn accept<O: Operations>(
         };
         match admit(shared, &stream) {
             Ok((session, ticket)) => {
-                let served = connection::serve(shared.clone(), stream, session, ticket, phase.subscribe());
+                let served = connection::serve(shared.clone(), stream, session, ticket, closing.subscribe());
                 let alive = alive.clone();
                 tokio::spawn(async move {
                     served.await;
@@ -105,8 +105,12 @@ fn admit<O: Operations>(
     })?;
     let ticket = shared.connections.admit(peer.uid).map_err(|limit| {
         let message = format!("too many connections ({limit}), all of them at work");
-        RpcError::new(ErrorCode::TooManyConnections, message, "use fewer connections: each takes many requests at once")
-            .retry_after(SOON)
+        RpcError::new(
+            ErrorCode::TooManyConnections,
+            message,
+            "use fewer connections: each takes many requests at once",
+        )
+        .retry_after(SOON)
     })?;
     Ok((Session::new(&peer, grant), ticket))
 }

@@ -111,7 +111,8 @@ impl Access {
             let uids = ids("user", &rule.users, &|name| names.user(name));
             let gids = ids("group", &rule.groups, &|name| names.group(name));
             if rule.users.is_empty() && rule.groups.is_empty() {
-                warnings.push(format!("access rule {number} names no users and no groups; it matches nobody"));
+                warnings
+                    .push(format!("access rule {number} names no users and no groups; it matches nobody"));
             }
             let methods = if rule.operator {
                 Method::ALL.into()
@@ -163,12 +164,7 @@ mod tests {
 
     fn rule(users: &[&str], groups: &[&str], operations: &[Method], operator: bool) -> AccessRule {
         let owned = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
-        AccessRule {
-            users: owned(users),
-            groups: owned(groups),
-            operations: operations.to_vec(),
-            operator,
-        }
+        AccessRule { users: owned(users), groups: owned(groups), operations: operations.to_vec(), operator }
     }
 
     fn access(rules: &[AccessRule]) -> Access {
@@ -222,7 +218,11 @@ mod tests {
             let access = access(&[rule(&["1"], &[], &[method], false)]);
             let grant = access.grant(&peer(1, &[1])).unwrap();
             for other in Method::ALL {
-                assert_eq!(grant.allows(other), other == method || READING.contains(&other), "{method}, {other}");
+                assert_eq!(
+                    grant.allows(other),
+                    other == method || READING.contains(&other),
+                    "{method}, {other}"
+                );
             }
         }
     }

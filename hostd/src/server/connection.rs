@@ -6,7 +6,7 @@
 //! and the operation has still been done.
 
 use super::connections::Ticket;
-use super::dispatch::{Handled, Pending, ProgressLines, Session, Shared, SOON, shutting_down};
+use super::dispatch::{Handled, Pending, ProgressLines, SOON, Session, Shared, shutting_down};
 use super::framing::{LineReader, LineWriter};
 use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
@@ -21,32 +21,23 @@ use tokio::sync::{mpsc, watch};
 /// Progress lines and answers that wait to be written; progress beyond that is dropped.
 const QUEUE: usize = 256;
 
-/// Where the daemon is in its life, as connections need to know it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Serving.
-    Open,
-    /// All operations are over: hand out what is left and close.
-    Closing,
-}
-
 /// A line to write, and whether it ends a request.
 enum Outgoing {
     Progress(Vec<u8>),
     Answer(Vec<u8>),
 }
 
-/// Serve one connection to its end.
+/// Serve one connection to its end. When the sender of `closing` is dropped, hand out what is left and close.
 pub async fn serve<O: Operations>(
     shared: Arc<Shared<O>>,
     mut stream: UnixStream,
     session: Session,
     ticket: Ticket,
-    phase: watch::Receiver<Phase>,
+    closing: watch::Receiver<()>,
 ) {
     let (number, uid) = (ticket.id(), session.caller.uid);
     tracing::debug!(connection = number, uid, "open");
-    match talk(&shared, &mut stream, &session, &ticket, phase).await {
+    match talk(&shared, &mut stream, &session, &ticket, closing).await {
         Ok(()) => tracing::debug!(connection = number, "closed"),
         Err(error) => tracing::debug!(connection = number, %error, "broken"),
     }
@@ -57,7 +48,7 @@ async fn talk<O: Operations>(
     stream: &mut UnixStream,
     session: &Session,
     ticket: &Ticket,
-    mut phase: watch::Receiver<Phase>,
+    mut closing: watch::Receiver<()>,
 ) -> io::Result<()> {
     let limits = &shared.config.server;
     let patience = Duration::from_secs(limits.line_timeout_seconds.max(1));
@@ -95,7 +86,7 @@ async fn talk<O: Operations>(
                 }
             },
             () = ticket.evicted() => break Some(evicted()),
-            _ = phase.wait_for(|phase| *phase == Phase::Closing) => break Some(shutting_down()),
+            _ = closing.changed() => break Some(shutting_down()),
         }
     };
     // Calls that are under way still get their answers, also after the peer has ended its side.

@@ -89,12 +89,28 @@ pub enum Handled {
     Ignored(String),
 }
 
+impl std::fmt::Debug for Handled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Handled::Now(_) => "Now",
+            Handled::Later(_) => "Later",
+            Handled::Ignored(_) => "Ignored",
+        })
+    }
+}
+
 /// Takes progress lines without waiting; drops them when the caller reads too slowly.
 pub type ProgressLines = Arc<dyn Fn(Vec<u8>) + Send + Sync>;
 
 impl<O: Operations> Shared<O> {
     /// Everything ready to take calls.
-    pub fn new(operations: O, access: Access, config: Arc<Config>, pool: &Pool, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        operations: O,
+        access: Access,
+        config: Arc<Config>,
+        pool: &Pool,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let server = &config.server;
         Self {
             operations,
@@ -235,7 +251,13 @@ impl<O: Operations> Shared<O> {
         creates.take(uid, self.started.elapsed()).map_err(|wait| {
             let per_minute = self.config.server.creates_per_minute;
             let message = format!("user {uid} creates more than {per_minute} clones a minute");
-            self.limited("create_rate", ErrorCode::RateLimited, message, "wait as long as retry_after_ms says", wait)
+            self.limited(
+                "create_rate",
+                ErrorCode::RateLimited,
+                message,
+                "wait as long as retry_after_ms says",
+                wait,
+            )
         })
     }
 
@@ -349,5 +371,6 @@ fn denied(session: &Session, method: Method) -> RpcError {
 }
 
 pub(super) fn shutting_down() -> RpcError {
-    RpcError::new(ErrorCode::ShuttingDown, "hostd is stopping", "try again when it is back").retry_after(5 * SOON)
+    RpcError::new(ErrorCode::ShuttingDown, "hostd is stopping", "try again when it is back")
+        .retry_after(5 * SOON)
 }

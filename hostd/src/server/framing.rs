@@ -31,7 +31,9 @@ impl LineError {
     pub fn refusal(&self) -> Option<RpcError> {
         let (code, hint) = match self {
             LineError::TooLong(_) => (ErrorCode::LineTooLong, "no valid request is that long"),
-            LineError::Slow(_) => (ErrorCode::SlowLine, "write each request at once and end it with a newline"),
+            LineError::Slow(_) => {
+                (ErrorCode::SlowLine, "write each request at once and end it with a newline")
+            }
             LineError::Io(_) => return None,
         };
         Some(RpcError::new(code, format!("{self}; the connection is closed"), hint))

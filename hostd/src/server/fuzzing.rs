@@ -44,7 +44,10 @@ pub fn line(line: &[u8]) {
         for written in &outcome.written {
             let value: serde_json::Value = serde_json::from_str(written).expect("every answer is JSON");
             assert_eq!(value["jsonrpc"], "2.0");
-            assert!(written.ends_with('\n') && written.trim_end().lines().count() == 1, "one line: {written:?}");
+            assert!(
+                written.ends_with('\n') && written.trim_end().lines().count() == 1,
+                "one line: {written:?}"
+            );
         }
         let changed = outcome.reached.iter().any(|method| method.mutates());
         match kind {
@@ -72,19 +75,16 @@ pub fn outcome(kind: Kind, line: &[u8]) -> Outcome {
         let written = written.clone();
         Arc::new(move |line| written.lock().unwrap_or_else(PoisonError::into_inner).push(line))
     };
-    let mut run = || {
-        REACHED.with_borrow_mut(Vec::clear);
-        let answer = match shared.handle(&Session::new(&peer, grant.clone()), line, 0, &progress) {
-            Handled::Now(answer) => Some(answer),
-            Handled::Later(pending) => pending.now_or_never(),
-            Handled::Ignored(_) => None,
-        };
-        let mut lines = std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner));
-        lines.extend(answer);
-        let text = |line| String::from_utf8(line).expect("every answer is UTF-8");
-        Outcome { reached: REACHED.take(), written: lines.into_iter().map(text).collect() }
+    REACHED.with_borrow_mut(Vec::clear);
+    let answer = match shared.handle(&Session::new(&peer, grant), line, 0, &progress) {
+        Handled::Now(answer) => Some(answer),
+        Handled::Later(pending) => pending.now_or_never(),
+        Handled::Ignored(_) => None,
     };
-    run()
+    let mut lines = std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner));
+    lines.extend(answer);
+    let text = |line| String::from_utf8(line).expect("every answer is UTF-8");
+    Outcome { reached: REACHED.take(), written: lines.into_iter().map(text).collect() }
 }
 
 std::thread_local! {
@@ -98,12 +98,12 @@ fn shared() -> Arc<Shared<Recorder>> {
         operator,
         ..AccessRule::default()
     };
-    let mut config = Config::default();
-    config.access = vec![
+    let access = vec![
         rule("1", &[], true),
         rule("2", &[Method::Create, Method::Destroy, Method::Reap], false),
         rule("3", &[], false),
     ];
+    let mut config = Config { access, ..Config::default() };
     // No limit in the way: the fuzzer is after the operations.
     config.server.creates_per_minute = u32::MAX;
     config.server.create_burst = u32::MAX;
@@ -184,12 +184,7 @@ impl Operations for Recorder {
                 reached.push(Method::Status);
             }
         });
-        EngineStatus {
-            clones: BTreeMap::new(),
-            operations: 0,
-            egress: EgressHealth::Ok,
-            alarms: Vec::new(),
-        }
+        EngineStatus { clones: BTreeMap::new(), operations: 0, egress: EgressHealth::Ok, alarms: Vec::new() }
     }
 
     fn drivers(&self) -> BTreeMap<String, String> {
@@ -200,7 +195,7 @@ impl Operations for Recorder {
         Vec::new()
     }
 
-    async fn shutdown(&self) -> usize {
+    async fn shutdown(&self) -> u64 {
         0
     }
 }
@@ -245,9 +240,15 @@ mod tests {
 
     #[test]
     fn progress_comes_before_the_answer() {
-        let seen = outcome(Kind::Operator, &call("browser-clone-create", r#"{"request_id":"a","progress_token":"t"}"#));
+        let seen = outcome(
+            Kind::Operator,
+            &call("browser-clone-create", r#"{"request_id":"a","progress_token":"t"}"#),
+        );
         assert_eq!(seen.written.len(), 2);
-        assert!(seen.written[0].contains(r#""method":"progress","params":{"progress_token":"t""#), "{seen:?}");
+        assert!(
+            seen.written[0].contains(r#""method":"progress","params":{"progress_token":"t""#),
+            "{seen:?}"
+        );
         assert!(seen.written[1].contains(r#""id":"a""#), "{seen:?}");
     }
 

@@ -122,7 +122,10 @@ fn group_id(group: &str) -> Option<u32> {
     match nix::unistd::Group::from_name(group) {
         Ok(Some(group)) => Some(group.gid.as_raw()),
         _ => {
-            tracing::warn!(group, "paths.socket_group does not exist: only hostd's own user and group can connect");
+            tracing::warn!(
+                group,
+                "paths.socket_group does not exist: only hostd's own user and group can connect"
+            );
             None
         }
     }

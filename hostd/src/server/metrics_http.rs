@@ -19,7 +19,9 @@ const AT_ONCE: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsHttpError {
     /// The address can be reached from outside.
-    #[error("metrics.listen = {0} is not a loopback address: the metrics have no access control; use 127.0.0.1 or [::1]")]
+    #[error(
+        "metrics.listen = {0} is not a loopback address: the metrics have no access control; use 127.0.0.1 or [::1]"
+    )]
     NotLoopback(SocketAddr),
     /// The address cannot be used.
     #[error("metrics.listen = {address} cannot be used: {error}; choose another port")]

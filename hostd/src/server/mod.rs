@@ -10,9 +10,9 @@ pub mod connection;
 pub mod connections;
 pub mod daemon;
 pub mod dispatch;
+pub mod framing;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod framing;
 pub mod instance;
 pub mod listener;
 pub mod metrics_http;

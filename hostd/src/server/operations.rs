@@ -53,7 +53,7 @@ pub trait Operations: Send + Sync + 'static {
     fn checks(&self) -> impl Future<Output = Vec<Finding>> + Send;
 
     /// Refuse new operations and wait for the running ones; answers how many are left.
-    fn shutdown(&self) -> impl Future<Output = usize> + Send;
+    fn shutdown(&self) -> impl Future<Output = u64> + Send;
 }
 
 impl<H: Host> Operations for Engine<H> {
@@ -109,7 +109,7 @@ impl<H: Host> Operations for Engine<H> {
         self.host().checks().await
     }
 
-    async fn shutdown(&self) -> usize {
+    async fn shutdown(&self) -> u64 {
         Engine::shutdown(self).await
     }
 }
