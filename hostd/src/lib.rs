@@ -12,5 +12,6 @@ pub mod host;
 pub mod lifecycle;
 pub mod metrics;
 pub mod platform;
+pub mod record;
 pub mod server;
 pub mod slot;

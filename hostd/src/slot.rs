@@ -303,6 +303,17 @@ impl Pool {
         [Some(IpNet::V4(self.subnet)), self.subnet6.map(IpNet::V6)].into_iter().flatten()
     }
 
+    /// What the names are made of, as text: two pools with the same text make the same names.
+    pub fn fingerprint(&self) -> String {
+        let Pool { prefix, interface_prefix, subnet, offset, uid_base, parent_dataset, .. } = self;
+        let subnet6 = self.subnet6.map_or("none".to_owned(), |net| net.to_string());
+        let clones_dir = self.clones_dir.display();
+        format!(
+            "prefix={prefix} interface_prefix={interface_prefix} subnet={subnet} subnet6={subnet6} \
+             address_offset={offset} uid_base={uid_base} clones_dir={clones_dir} parent_dataset={parent_dataset}\n"
+        )
+    }
+
     fn slot_after(&self, prefix: &str, text: &str) -> Option<Slot> {
         let digits = text.strip_prefix(prefix)?;
         if digits.len() != 3 || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -310,5 +321,194 @@ impl Pool {
         }
         let slot = Slot::new(digits.parse().ok()?)?;
         self.contains(slot).then_some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Result<Pool, PoolError> {
+        let mut config = PoolConfig::default();
+        change(&mut config);
+        Pool::new(&config)
+    }
+
+    #[test]
+    fn the_default_pool_names_as_documented() {
+        let pool = pool(|_| {}).unwrap();
+        let names = pool.names(Slot::new(1).unwrap());
+        assert_eq!(names.name.as_str(), "browsertask001");
+        assert_eq!(names.interface, "bt001");
+        assert_eq!((names.epair_host.as_str(), names.epair_clone.as_str()), ("e0a_bt001", "e0b_bt001"));
+        assert_eq!(names.dataset, "zroot/bastille/jails/browsertask001");
+        assert_eq!(names.folder, PathBuf::from("/var/lib/hostd/clones/browsertask001"));
+        assert_eq!(names.ip, Ipv4Addr::new(10, 87, 64, 16));
+        assert_eq!(names.ip6, None);
+        assert_eq!(names.mac_host.to_string(), "02:0a:0a:57:40:10");
+        assert_eq!(names.mac_clone.to_string(), "02:0b:0a:57:40:10");
+        assert_eq!(names.uid, 61001);
+        assert_eq!(pool.gateway(), Ipv4Addr::new(10, 87, 64, 1));
+        assert_eq!(pool.names(Slot::new(900).unwrap()).ip, Ipv4Addr::new(10, 87, 67, 147));
+        assert_eq!(pool.len(), 900);
+        assert!(!pool.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_the_second_family_follow_the_same_offsets() {
+        let pool = pool(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap())).unwrap();
+        let names = pool.names(Slot::new(17).unwrap());
+        assert_eq!(names.ip6, Some("fd12:3456::20".parse().unwrap()));
+        assert_eq!(pool.gateway6(), Some("fd12:3456::1".parse().unwrap()));
+        assert_eq!(pool.slot_of_address("fd12:3456::20".parse().unwrap()), Slot::new(17));
+        assert_eq!(pool.slot_of_address("fd12:3457::20".parse().unwrap()), None);
+        assert_eq!(pool.networks().count(), 2);
+        assert_eq!(pool.subnet6(), Some("fd12:3456::/64".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_network_given_by_one_of_its_addresses_is_the_network() {
+        let pool = pool(|config| config.subnet = "10.9.3.77/22".parse().unwrap()).unwrap();
+        assert_eq!(pool.subnet(), "10.9.0.0/22".parse().unwrap());
+        assert_eq!(pool.networks().collect::<Vec<_>>(), [IpNet::V4("10.9.0.0/22".parse().unwrap())]);
+    }
+
+    #[test]
+    fn names_of_others_are_not_ours() {
+        let pool = pool(|config| (config.first_slot, config.last_slot) = (5, 20)).unwrap();
+        assert_eq!(pool.slot_of_name("browsertask005"), Slot::new(5));
+        assert_eq!(pool.slot_of_name("browsertask020"), Slot::new(20));
+        for other in [
+            "browsertask004",
+            "browsertask021",
+            "browsertask5",
+            "browsertask0005",
+            "browsertask",
+            "xbrowsertask005",
+            "browsertask00x",
+            "browsertask+05",
+        ] {
+            assert_eq!(pool.slot_of_name(other), None, "{other}");
+        }
+        for mine in ["bt006", "e0a_bt006", "e0b_bt006"] {
+            assert_eq!(pool.slot_of_interface(mine), Slot::new(6), "{mine}");
+        }
+        for other in ["e0c_bt006", "bt021", "eth0", "e0a_e0b_bt006"] {
+            assert_eq!(pool.slot_of_interface(other), None, "{other}");
+        }
+        let address = |last: u8| IpAddr::from([10, 87, 64, last]);
+        assert_eq!(pool.slot_of_address(address(20)), Slot::new(5));
+        assert_eq!(pool.slot_of_address(address(35)), Slot::new(20));
+        for other in [0, 1, 14, 15, 16, 19, 36, 255] {
+            assert_eq!(pool.slot_of_address(address(other)), None, "{other}");
+        }
+        assert_eq!(pool.slot_of_address(IpAddr::from([10, 87, 63, 20])), None);
+        assert_eq!(pool.slot_of_address("fd12::14".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn pools_that_cannot_work_are_refused_by_their_key() {
+        let refused = |key: &str, change: fn(&mut PoolConfig)| match pool(change) {
+            Err(error) => assert_eq!(error.key, key, "{error}"),
+            Ok(pool) => panic!("{key} was accepted: {pool:?}"),
+        };
+        refused("prefix", |c| c.prefix = String::new());
+        refused("prefix", |c| c.prefix = "Browser".into());
+        refused("prefix", |c| c.prefix = "browser-task".into());
+        refused("prefix", |c| c.prefix = "1browser".into());
+        refused("prefix", |c| c.prefix = "browser1".into());
+        refused("prefix", |c| c.prefix = "b".repeat(33));
+        refused("interface_prefix", |c| c.interface_prefix = "b".repeat(9));
+        refused("interface_prefix", |c| c.interface_prefix = "b_t".into());
+        refused("first_slot", |c| c.first_slot = 0);
+        refused("last_slot", |c| c.last_slot = 1000);
+        refused("last_slot", |c| (c.first_slot, c.last_slot) = (9, 8));
+        refused("address_offset", |c| c.address_offset = 1);
+        refused("subnet", |c| c.subnet = "10.0.0.0/24".parse().unwrap());
+        refused("subnet", |c| c.subnet = "10.0.0.0/32".parse().unwrap());
+        refused("subnet6", |c| c.subnet6 = Some("fd00::/113".parse().unwrap()));
+        refused("uid_base", |c| c.uid_base = 0);
+        refused("uid_base", |c| c.uid_base = 999);
+        refused("uid_base", |c| c.uid_base = 64_535);
+        refused("clones_dir", |c| c.clones_dir = "clones".into());
+        for dataset in ["", "/zroot", "zroot/", "zroot//x", "zroot/-x", "zroot/a b", "zroot/a@b"] {
+            let error = pool(|c| c.parent_dataset = dataset.into()).unwrap_err();
+            assert_eq!(error.key, "parent_dataset", "{dataset}");
+        }
+    }
+
+    #[test]
+    fn the_edges_of_what_works_are_accepted() {
+        pool(|c| c.prefix = "b".repeat(32)).unwrap();
+        pool(|c| c.prefix = "b2b".into()).unwrap();
+        let longest = pool(|c| c.interface_prefix = "b".repeat(8)).unwrap();
+        assert_eq!(longest.names(Slot::new(1).unwrap()).epair_host.len(), LONGEST_INTERFACE);
+        pool(|c| c.address_offset = 2).unwrap();
+        pool(|c| c.uid_base = 1000).unwrap();
+        pool(|c| c.uid_base = 64_534).unwrap();
+        pool(|c| c.subnet6 = Some("fd00::/112".parse().unwrap())).unwrap();
+        pool(|c| (c.first_slot, c.last_slot) = (7, 7)).unwrap();
+        pool(|c| c.parent_dataset = "tank/a.b-c_d:e".into()).unwrap();
+        // 256 addresses: 15 kept free, the last is for broadcast, so 239 slots and no more.
+        let small = |last| pool(|c| (c.subnet, c.last_slot) = ("10.0.0.0/24".parse().unwrap(), last));
+        assert_eq!(small(239).unwrap().names(Slot::new(239).unwrap()).ip, Ipv4Addr::new(10, 0, 0, 254));
+        assert_eq!(small(240).unwrap_err().key, "subnet");
+    }
+
+    #[test]
+    fn slots_are_three_digits() {
+        assert_eq!(Slot::new(0), None);
+        assert_eq!(Slot::new(1000), None);
+        assert_eq!(Slot::new(7).unwrap().to_string(), "007");
+        assert_eq!(Slot::new(7).unwrap().number(), 7);
+        assert_eq!(u16::from(Slot::new(999).unwrap()), 999);
+        assert_eq!(serde_json::from_str::<Slot>("12").unwrap(), Slot::new(12).unwrap());
+        assert!(serde_json::from_str::<Slot>("0").is_err());
+        assert_eq!(format!("{:?}", Mac([2, 10, 0, 1, 2, 255])), "02:0a:00:01:02:ff");
+    }
+
+    #[test]
+    fn pools_with_other_names_have_another_fingerprint() {
+        let base = pool(|_| {}).unwrap().fingerprint();
+        let changes: [fn(&mut PoolConfig); 7] = [
+            |c| c.prefix = "other".into(),
+            |c| c.interface_prefix = "ot".into(),
+            |c| c.subnet = "10.1.0.0/20".parse().unwrap(),
+            |c| c.subnet6 = Some("fd00::/64".parse().unwrap()),
+            |c| c.address_offset = 20,
+            |c| c.clones_dir = "/elsewhere".into(),
+            |c| c.parent_dataset = "tank/jails".into(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert_ne!(pool(change).unwrap().fingerprint(), base, "change {number}");
+        }
+        assert_eq!(
+            pool(|c| c.last_slot = 10).unwrap().fingerprint(),
+            base,
+            "more or fewer slots keep their names"
+        );
+    }
+
+    proptest! {
+        /// No two slots share anything, and every name leads back to its slot.
+        #[test]
+        fn slots_share_nothing(one in 1u16..=900, two in 1u16..=900) {
+            let pool = pool(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap())).unwrap();
+            let (one, two) = (Slot::new(one).unwrap(), Slot::new(two).unwrap());
+            let (a, b) = (pool.names(one), pool.names(two));
+            prop_assert_eq!(pool.slot_of_name(a.name.as_str()), Some(one));
+            prop_assert_eq!(pool.slot_of_interface(&a.interface), Some(one));
+            prop_assert_eq!(pool.slot_of_interface(&a.epair_clone), Some(one));
+            prop_assert_eq!(pool.slot_of_address(a.ip.into()), Some(one));
+            prop_assert_eq!(pool.slot_of_address(a.ip6.unwrap().into()), Some(one));
+            prop_assert!(a.ip != pool.gateway() && pool.subnet().contains(&a.ip) && a.ip != pool.subnet().broadcast());
+            prop_assert_ne!(a.mac_host, a.mac_clone);
+            if one != two {
+                prop_assert!(a.name != b.name && a.interface != b.interface && a.ip != b.ip && a.ip6 != b.ip6);
+                prop_assert!(a.dataset != b.dataset && a.folder != b.folder && a.uid != b.uid);
+                prop_assert!(a.mac_host != b.mac_host && a.mac_clone != b.mac_clone);
+            }
+        }
     }
 }

@@ -1,0 +1,165 @@
+//! The book: the records in memory, who is working on what, and which slot is next.
+//!
+//! The records' owner is the state folder; the book is its copy, changed together with it. What was
+//! last seen of the host is kept for lists and for choosing a slot, never as proof of anything.
+
+use crate::api::{CloneState, EgressHealth, RequestId, Tenant};
+use crate::clock::Moment;
+use crate::host::Inventory;
+use crate::record::{Found, Record};
+use crate::slot::{Pool, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The book.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) records: BTreeMap<Slot, Record>,
+    pub(super) unreadable: BTreeMap<Slot, String>,
+    /// Slots somebody is working on.
+    pub(super) working: BTreeSet<Slot>,
+    /// The host when last looked at as a whole.
+    pub(super) seen: Inventory,
+    /// Whether it was looked at at all.
+    pub(super) looked: bool,
+    /// State and problem of every known slot when last looked at.
+    pub(super) verdicts: BTreeMap<Slot, (CloneState, Option<String>)>,
+    /// What an operator should know.
+    pub(super) alarms: BTreeMap<&'static str, String>,
+    /// New operations are refused.
+    pub(super) closing: bool,
+    first_seen: BTreeMap<Slot, Duration>,
+    freed: BTreeMap<Slot, u64>,
+    frees: u64,
+    locks: BTreeMap<Slot, Arc<tokio::sync::Mutex<()>>>,
+}
+
+/// Why no slot can be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoSlot {
+    /// The host has as many clones as it may.
+    HostFull,
+    /// The tenant has as many clones as it may.
+    TenantFull,
+    /// The slot asked for is not free.
+    Taken,
+    /// No slot is free: in use, quarantined, or something is in them.
+    NoneFree,
+}
+
+/// How many clones there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caps {
+    pub(super) host: u64,
+    pub(super) tenant: u64,
+}
+
+impl Book {
+    pub(super) fn new(found: BTreeMap<Slot, Found>) -> Book {
+        let (mut records, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        for (slot, found) in found {
+            match found {
+                Found::Record(record) => drop(records.insert(slot, *record)),
+                Found::Unreadable(why) => drop(unreadable.insert(slot, why)),
+            }
+        }
+        Book {
+            records,
+            unreadable,
+            working: BTreeSet::new(),
+            seen: Inventory { clones: BTreeMap::new(), aside: BTreeSet::new(), egress: EgressHealth::Ok },
+            looked: false,
+            verdicts: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            closing: false,
+            first_seen: BTreeMap::new(),
+            freed: BTreeMap::new(),
+            frees: 0,
+            locks: BTreeMap::new(),
+        }
+    }
+
+    /// The queue of a slot: operations on one clone run one after the other.
+    pub(super) fn lock_of(&mut self, slot: Slot) -> Arc<tokio::sync::Mutex<()>> {
+        self.locks.entry(slot).or_default().clone()
+    }
+
+    /// The record a request made, the latest if several are known.
+    pub(super) fn by_request(&self, request: &RequestId) -> Option<&Record> {
+        let mine = self.records.values().filter(|record| record.request_id.as_ref() == Some(request));
+        // A rolled-back attempt leaves a quarantined record; a later attempt's record says more.
+        mine.max_by_key(|record| (record.is_live(), record.was_ready()))
+    }
+
+    /// A free slot: the one freed longest ago, or the one asked for.
+    pub(super) fn free_slot(
+        &self,
+        pool: &Pool,
+        asked: Option<Slot>,
+        tenant: Option<&Tenant>,
+        caps: Caps,
+        not: &BTreeSet<Slot>,
+    ) -> Result<Slot, NoSlot> {
+        let live = || self.records.values().filter(|record| record.is_live());
+        if live().count() as u64 >= caps.host {
+            return Err(NoSlot::HostFull);
+        }
+        if tenant.is_some()
+            && live().filter(|record| record.tenant.as_ref() == tenant).count() as u64 >= caps.tenant
+        {
+            return Err(NoSlot::TenantFull);
+        }
+        let free = |slot: &Slot| {
+            !self.records.contains_key(slot)
+                && !self.unreadable.contains_key(slot)
+                && !self.working.contains(slot)
+                && !self.seen.clones.contains_key(slot)
+                && !not.contains(slot)
+        };
+        match asked {
+            Some(slot) if free(&slot) => Ok(slot),
+            Some(_) => Err(NoSlot::Taken),
+            None => pool
+                .slots()
+                .filter(free)
+                .min_by_key(|slot| (self.freed.get(slot).copied().unwrap_or(0), *slot))
+                .ok_or(NoSlot::NoneFree),
+        }
+    }
+
+    /// Remember that a slot was freed now, so that it is taken last.
+    pub(super) fn mark_freed(&mut self, slot: Slot) {
+        self.frees += 1;
+        self.freed.insert(slot, self.frees);
+    }
+
+    /// Take in a look at the whole host.
+    pub(super) fn look(&mut self, seen: Inventory, now: &Moment) {
+        let unrecorded = seen.clones.keys().chain(self.unreadable.keys()).copied();
+        let unrecorded: BTreeSet<Slot> = unrecorded.filter(|slot| !self.records.contains_key(slot)).collect();
+        self.first_seen.retain(|slot, _| unrecorded.contains(slot));
+        for slot in unrecorded {
+            self.first_seen.entry(slot).or_insert(now.mono);
+        }
+        self.seen = seen;
+        self.looked = true;
+    }
+
+    /// Set or clear one of the things an operator should know.
+    pub(super) fn set_alarm(&mut self, about: &'static str, alarm: Option<String>) {
+        match alarm {
+            Some(text) if self.alarms.get(about) == Some(&text) => {}
+            Some(text) => {
+                tracing::error!(about, alarm = text, "alarm");
+                self.alarms.insert(about, text);
+            }
+            None => drop(self.alarms.remove(about)),
+        }
+    }
+
+    /// Since when each slot without a readable record has been seen with something in it.
+    pub(super) fn seen_for(&self, now: &Moment) -> BTreeMap<Slot, Duration> {
+        self.first_seen.iter().map(|(slot, since)| (*slot, now.mono.saturating_sub(*since))).collect()
+    }
+}

@@ -1,0 +1,342 @@
+//! `reconcile`: from what is wanted and what is there to what must be done. Pure: no clock, no host,
+//! no file, so every rule can be tested as a table and `reap --dry-run` can explain every line.
+//!
+//! A clone is taken for exactly four reasons and never because somebody is silent. Reasons that rest
+//! on the *lack* of a record are the dangerous ones (a lost or mistyped state folder makes every
+//! clone look like an orphan), so a run that would take most of the host for that reason stops with
+//! an alarm instead. Deadlines rest on the monotonic clock and are only capped for one run, because
+//! a browser must not outlive its task.
+
+use super::ours::{self, Claim};
+use super::step::Step;
+use crate::api::{CloneId, CloneState, EgressHealth, ReapReason};
+use crate::clock::Moment;
+use crate::host::{CloneSpec, Inventory, ObservedClone};
+use crate::record::{Phase, Record};
+use crate::slot::{Pool, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Everything a decision rests on.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    /// The pool, for names.
+    pub pool: &'a Pool,
+    /// What is wanted.
+    pub records: &'a BTreeMap<Slot, Record>,
+    /// Slots whose record cannot be read, and why.
+    pub unreadable: &'a BTreeMap<Slot, String>,
+    /// What is there.
+    pub seen: &'a Inventory,
+    /// Since when a slot without a readable record has been seen with something in it.
+    pub seen_for: &'a BTreeMap<Slot, Duration>,
+    /// Slots somebody is working on.
+    pub working: &'a BTreeSet<Slot>,
+    /// Now.
+    pub now: &'a Moment,
+}
+
+/// The numbers of the configuration that decisions rest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// How old something without a record must be.
+    pub orphan_grace: Duration,
+    /// How long a freed slot stays unused.
+    pub quarantine: Duration,
+    /// How many clones one run may take.
+    pub reap_cap: usize,
+}
+
+/// What one look at a slot led to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// How the clone is.
+    pub state: CloneState,
+    /// What is wrong with it, if anything.
+    pub problem: Option<String>,
+    /// What to do.
+    pub decision: Decision,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// What to do with a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing.
+    Keep,
+    /// Take it away.
+    Reap(ReapReason),
+    /// Its quarantine is over: remove the record.
+    Release,
+}
+
+/// A repair that takes nothing away from a live clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// Put the firewall's rules and table back.
+    Firewall,
+    /// A live clone is missing in the table.
+    GrantEgress(Slot),
+    /// Something that is no live clone is in the table.
+    CutEgress(Slot),
+    /// A live clone runs without its limits.
+    SetLimits(Slot),
+    /// Storage that was moved aside still has to go.
+    DestroyAside(CloneId),
+}
+
+/// What to do, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The verdict on every slot that has a record or anything on the host.
+    pub verdicts: BTreeMap<Slot, Verdict>,
+    /// The slots to take in this run, in this order.
+    pub reap: Vec<(Slot, ReapReason)>,
+    /// Slots whose record goes.
+    pub release: Vec<Slot>,
+    /// What to put right.
+    pub repairs: Vec<Repair>,
+    /// Why this run took less than it could have.
+    pub alarm: Option<String>,
+}
+
+/// Compare what is wanted with what is there.
+pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> Plan {
+    let slots: BTreeSet<Slot> = facts
+        .records
+        .keys()
+        .chain(facts.unreadable.keys())
+        .chain(facts.seen.clones.keys())
+        .copied()
+        .filter(|slot| facts.pool.contains(*slot))
+        .collect();
+    let mut plan = Plan {
+        verdicts: BTreeMap::new(),
+        reap: Vec::new(),
+        release: Vec::new(),
+        repairs: Vec::new(),
+        alarm: None,
+    };
+    if facts.seen.egress != EgressHealth::Ok {
+        plan.repairs.push(Repair::Firewall);
+    }
+    for slot in slots {
+        let verdict = judge(slot, facts, rules);
+        match verdict.decision {
+            Decision::Reap(reason) => plan.reap.push((slot, reason)),
+            Decision::Release => plan.release.push(slot),
+            Decision::Keep => {}
+        }
+        repairs(slot, &verdict, facts, &mut plan.repairs);
+        plan.verdicts.insert(slot, verdict);
+    }
+    plan.repairs.extend(facts.seen.aside.iter().cloned().map(Repair::DestroyAside));
+    limit_run(&mut plan, facts, rules);
+    plan
+}
+
+/// The verdict on one slot.
+pub fn judge(slot: Slot, facts: &Facts<'_>, rules: &Rules) -> Verdict {
+    let nothing = ObservedClone::default();
+    let seen = facts.seen.clones.get(&slot).unwrap_or(&nothing);
+    let record = facts.records.get(&slot);
+    let verdict = match record {
+        Some(record) => judge_record(record, seen, facts, rules),
+        None => judge_unrecorded(slot, seen, facts, rules),
+    };
+    if facts.working.contains(&slot) {
+        let why = "an operation on it is under way".to_owned();
+        return Verdict { decision: Decision::Keep, why, ..verdict };
+    }
+    verdict
+}
+
+fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> Verdict {
+    let verdict = |state, decision, why: String| Verdict { state, problem: None, decision, why };
+    match &record.phase {
+        Phase::Creating { reached } => {
+            let reached = reached.map_or("nothing".to_owned(), |step| format!("up to {step}"));
+            let why = format!("its create was not finished ({reached} was verified) and nobody works on it");
+            verdict(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
+        }
+        Phase::Destroying { why, attempts, errors, .. } => {
+            let (state, tried) = match attempts {
+                0 => (CloneState::Destroying, "has not been tried yet".to_owned()),
+                n => (CloneState::Incomplete, format!("failed {n} times, last with: {}", errors.join("; "))),
+            };
+            let text = format!("its destroy ({why}) is not finished: it {tried}");
+            let problem = (!errors.is_empty()).then(|| errors.join("; "));
+            Verdict { state, problem, decision: Decision::Reap(ReapReason::DestroyUnfinished), why: text }
+        }
+        Phase::Quarantined { freed, .. } => judge_quarantined(record, freed, seen, facts, rules),
+        Phase::Ready { .. } => {
+            let Some(left) = facts.now.until(&record.deadline) else {
+                let why = "the host was restarted since it was made, and its processes with it".to_owned();
+                return Verdict {
+                    problem: Some(why.clone()),
+                    ..verdict(CloneState::Broken, Decision::Reap(ReapReason::DeadlinePassed), why)
+                };
+            };
+            let problem = what_is_missing(record, seen, facts);
+            let state = if problem.is_some() { CloneState::Broken } else { CloneState::Ready };
+            if left.is_zero() {
+                let over = facts.now.since(&record.deadline).unwrap_or_default().as_secs();
+                let why = format!("its deadline passed {over} s ago");
+                return Verdict {
+                    problem,
+                    ..verdict(state, Decision::Reap(ReapReason::DeadlinePassed), why)
+                };
+            }
+            let why = match &problem {
+                Some(problem) => format!(
+                    "it is broken ({problem}) but within its deadline ({} s left): its owner decides",
+                    left.as_secs()
+                ),
+                None => format!("it is ready and within its deadline ({} s left)", left.as_secs()),
+            };
+            Verdict { problem, ..verdict(state, Decision::Keep, why) }
+        }
+    }
+}
+
+fn judge_quarantined(
+    record: &Record,
+    freed: &crate::clock::Stamp,
+    seen: &ObservedClone,
+    facts: &Facts<'_>,
+    rules: &Rules,
+) -> Verdict {
+    let verdict =
+        |decision, why: String| Verdict { state: CloneState::Quarantined, problem: None, decision, why };
+    let mine = Claim::Clone(&record.clone_id).ours(seen);
+    if !mine.is_absent() && !ours::only_dying(&mine) {
+        let back: Vec<&str> = mine.parts().into_iter().map(|part| part.word()).collect();
+        let why = format!("it was gone, but the host shows its {} again", back.join(", "));
+        return verdict(Decision::Reap(ReapReason::DestroyUnfinished), why);
+    }
+    if ours::only_dying(&mine) {
+        return verdict(Decision::Keep, "it is gone, but its jail is still dying".into());
+    }
+    match facts.now.since(freed) {
+        Some(since) if since < rules.quarantine => {
+            let left = (rules.quarantine - since).as_secs();
+            verdict(Decision::Keep, format!("it is gone; its slot stays unused for another {left} s"))
+        }
+        _ => verdict(Decision::Release, "it is gone and its quarantine is over".into()),
+    }
+}
+
+fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> Verdict {
+    let unreadable = facts.unreadable.get(&slot);
+    let keep = |state, problem, why: String| Verdict { state, problem, decision: Decision::Keep, why };
+    if let Some(why) = ours::foreign(seen) {
+        let text = format!("it is not ours ({why}) and is never touched");
+        return keep(CloneState::Foreign, Some(why), text);
+    }
+    if unreadable.is_none() && ours::only_dying(seen) {
+        return keep(CloneState::Orphan, None, "only a dying jail is left of it".into());
+    }
+    let about = match unreadable {
+        Some(error) => format!("its record cannot be read ({error})"),
+        None => "it has no record and is provably ours".to_owned(),
+    };
+    let age = [facts.seen_for.get(&slot).copied(), seen.storage.as_ref().and_then(|storage| storage.age)]
+        .into_iter()
+        .flatten()
+        .max()
+        .unwrap_or_default();
+    if age < rules.orphan_grace {
+        let left = (rules.orphan_grace - age).as_secs();
+        return keep(
+            CloneState::Orphan,
+            Some(about.clone()),
+            format!("{about}, but younger than the grace period ({left} s left)"),
+        );
+    }
+    Verdict {
+        state: CloneState::Orphan,
+        problem: Some(about.clone()),
+        decision: Decision::Reap(ReapReason::Orphan),
+        why: format!("{about}, and older than the grace period"),
+    }
+}
+
+/// What a clone that should be ready lacks.
+fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> Option<String> {
+    let spec = spec(record, facts.pool);
+    // Table and limits are repaired, not held against the clone; the inventory does not ask the service.
+    [Step::Storage, Step::Network, Step::Jail].into_iter().find_map(|step| step.verify(&spec, seen).err())
+}
+
+/// What a record's clone shall be.
+pub fn spec(record: &Record, pool: &Pool) -> CloneSpec {
+    CloneSpec {
+        names: pool.names(record.slot),
+        clone_id: record.clone_id.clone(),
+        snapshot: record.snapshot.clone(),
+        limits: record.limits,
+    }
+}
+
+fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<Repair>) {
+    if facts.working.contains(&slot) {
+        return;
+    }
+    let seen = facts.seen.clones.get(&slot);
+    let member = seen.is_some_and(|seen| seen.egress);
+    let live = verdict.state == CloneState::Ready && verdict.decision == Decision::Keep;
+    match (live, member) {
+        // Adding to a table that no rule refers to would look like success and grant nothing.
+        (true, false) if facts.seen.egress == EgressHealth::Ok => repairs.push(Repair::GrantEgress(slot)),
+        (false, true) => repairs.push(Repair::CutEgress(slot)),
+        _ => {}
+    }
+    let wanted = facts.records.get(&slot).map(|record| record.limits);
+    if live && seen.and_then(|seen| seen.limits) != wanted {
+        repairs.push(Repair::SetLimits(slot));
+    }
+}
+
+/// Cap the number of clones taken, and refuse to empty the host for lack of records.
+///
+/// Going on with unfinished work takes nothing from anybody, so it is neither capped nor stopped:
+/// stubborn leftovers must not keep passed deadlines from being served.
+fn limit_run(plan: &mut Plan, facts: &Facts<'_>, rules: &Rules) {
+    let orphans = plan.reap.iter().filter(|(_, reason)| *reason == ReapReason::Orphan).count();
+    let on_host = facts.seen.clones.len();
+    if orphans > rules.reap_cap / 2 && orphans * 2 > on_host {
+        let alarm = format!(
+            "{orphans} of {on_host} clones on this host have no record: is the state folder the right one? \
+             None of them is reaped; reap each by its name if they really have to go"
+        );
+        plan.keep_instead(&alarm, |_, reason| reason == ReapReason::Orphan);
+        plan.alarm = Some(alarm);
+    }
+    plan.reap.sort_by_key(|(slot, reason)| (*reason, *slot));
+    let capped = |reason| matches!(reason, ReapReason::DeadlinePassed | ReapReason::Orphan);
+    let due: Vec<Slot> =
+        plan.reap.iter().filter(|(_, reason)| capped(*reason)).map(|(slot, _)| *slot).collect();
+    if due.len() > rules.reap_cap {
+        let later: BTreeSet<Slot> = due[rules.reap_cap..].iter().copied().collect();
+        plan.keep_instead("it is due, but this run has reached its cap", |slot, _| later.contains(&slot));
+        plan.alarm.get_or_insert(format!(
+            "{} clones are due, {} are taken in this run, the others in the next ones",
+            due.len(),
+            rules.reap_cap
+        ));
+    }
+}
+
+impl Plan {
+    fn keep_instead(&mut self, why: &str, which: impl Fn(Slot, ReapReason) -> bool) {
+        self.reap.retain(|(slot, reason)| {
+            let keep = which(*slot, *reason);
+            if keep && let Some(verdict) = self.verdicts.get_mut(slot) {
+                verdict.decision = Decision::Keep;
+                verdict.why = format!("{}; {why}", verdict.why);
+            }
+            !keep
+        });
+    }
+}

@@ -1,0 +1,225 @@
+//! The one walk that takes a clone away: destroy, reap and rollback are all this.
+//!
+//! Always from the top, absent is success, every error is collected and none stops the walk. What
+//! counts is what the host shows at the end. Only what is ours is touched.
+
+use super::engine::Inner;
+use super::ours::{self, Claim};
+use super::progress::Progress;
+use crate::api::{CloneId, StageTiming};
+use crate::host::{Host, HostError, HostErrorKind, HostResult, ObservedClone, Part, ProcessSignal, Unmount};
+use crate::slot::SlotNames;
+use std::time::Duration;
+
+/// How a walk ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The host shows nothing of it, a dying jail aside.
+    Gone,
+    /// Something is left.
+    Incomplete,
+}
+
+/// A walk's result.
+#[derive(Debug)]
+pub(super) struct Walked {
+    pub(super) ended: Ended,
+    pub(super) errors: Vec<String>,
+    pub(super) stages: Vec<StageTiming>,
+}
+
+/// How long processes get between TERM and KILL, and after KILL.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl<H: Host> Inner<H> {
+    /// Take away everything in the slot that the claim covers.
+    pub(super) async fn walk(&self, names: &SlotNames, claim: Claim<'_>, mut progress: Progress) -> Walked {
+        let mut walk = Walk { inner: self, names, claim, progress: &mut progress, errors: Vec::new() };
+        let ended = walk.run().await;
+        let errors = walk.errors;
+        let stages = progress.stages();
+        match ended {
+            Ended::Gone if errors.is_empty() => {}
+            Ended::Gone => {
+                tracing::info!(clone = %names.name, ?errors, "gone, though not everything went smoothly")
+            }
+            Ended::Incomplete => {
+                tracing::warn!(clone = %names.name, ?errors, "not gone yet; the reaper goes on")
+            }
+        }
+        Walked { ended, errors, stages }
+    }
+}
+
+struct Walk<'a, H> {
+    inner: &'a Inner<H>,
+    names: &'a SlotNames,
+    claim: Claim<'a>,
+    progress: &'a mut Progress,
+    errors: Vec<String>,
+}
+
+impl<H: Host> Walk<'_, H> {
+    async fn run(&mut self) -> Ended {
+        let (inner, names) = (self.inner, self.names);
+        let host = &inner.host;
+        // First the network: whatever the clone does from here on, it does alone. Always, because
+        // states may have outlived the entry in the table.
+        self.step("egress", host.cut_egress(names)).await;
+
+        let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
+        if seen.service_ready || !seen.processes.is_empty() {
+            self.step("service", host.stop_service(names)).await;
+            self.end_processes().await;
+        }
+        if self.look(&[Part::Mounts, Part::Storage]).await.is_some_and(|seen| !seen.mounts.is_empty()) {
+            self.step("mounts", host.unmount(names, Unmount::Gentle)).await;
+        }
+        if seen.jail.is_some_and(|jail| !jail.dying) {
+            self.step("jail", host.stop_jail(names)).await;
+        }
+        // A jail's end gives its interface back to the host, so this looks again.
+        if self.look(&[Part::Network]).await.is_some_and(|seen| seen.network.is_some()) {
+            self.step("network", host.remove_network(names)).await;
+        }
+        if seen.limits.is_some() {
+            self.step("limits", host.remove_limits(names)).await;
+        }
+        if seen.storage.is_some() {
+            self.end_storage().await;
+        }
+        self.verify().await
+    }
+
+    /// TERM, and KILL for what does not listen; both only to processes proven to be inside.
+    async fn end_processes(&mut self) {
+        let (inner, names) = (self.inner, self.names);
+        for (step, signal) in [("terminate", ProcessSignal::Term), ("kill", ProcessSignal::Kill)] {
+            let running = |seen: &ObservedClone| !seen.processes.is_empty();
+            if !self.look(&[Part::Service, Part::Jail]).await.is_some_and(|seen| running(&seen)) {
+                return;
+            }
+            self.step(step, inner.host.signal_processes(names, signal)).await;
+            let mut pause = FIRST_PAUSE;
+            let mut waited = Duration::ZERO;
+            while waited < PROCESS_PATIENCE
+                && self.look(&[Part::Service, Part::Jail]).await.is_some_and(|seen| running(&seen))
+            {
+                tokio::time::sleep(pause).await;
+                waited += pause;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    /// The busy ladder: back off, force the mounts, try again, move aside.
+    async fn end_storage(&mut self) {
+        let (inner, names) = (self.inner, self.names);
+        let host = &inner.host;
+        let patience = Duration::from_millis(inner.config.lifecycle.busy_patience_ms);
+        let mut pause = FIRST_PAUSE;
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.try_storage().await {
+                Tried::Gone => return,
+                Tried::Failed => break,
+                Tried::Busy if waited >= patience => break,
+                Tried::Busy => {}
+            }
+            tokio::time::sleep(pause).await;
+            waited += pause;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        self.step("force-unmount", host.unmount(names, Unmount::Force)).await;
+        if let Tried::Gone = self.try_storage().await {
+            return;
+        }
+        // Identity may only have been on the way to the dataset when hostd died: use the record's.
+        let Some(seen) = self.look(&[Part::Storage]).await else { return };
+        let id = match (ours::mark(&seen), self.claim) {
+            (Some(id), _) | (None, Claim::Clone(id)) => id.clone(),
+            (None, Claim::Slot) => CloneId::random(),
+        };
+        self.step("move-aside", host.move_storage_aside(names, &id)).await;
+    }
+
+    async fn try_storage(&mut self) -> Tried {
+        let (inner, names) = (self.inner, self.names);
+        let tried = self
+            .progress
+            .step("storage", inner.bounded(&names.dataset, inner.host.destroy_storage(names)))
+            .await;
+        let still_there = self.look(&[Part::Storage]).await.is_none_or(|seen| seen.storage.is_some());
+        match tried {
+            _ if !still_there => Tried::Gone,
+            // A tool that says it did what it did not is tried again like a busy one.
+            Ok(()) => Tried::Busy,
+            Err(error) => {
+                let busy = error.kind == HostErrorKind::Busy;
+                self.errors.push(format!("storage: {error}"));
+                self.errors.dedup();
+                if busy { Tried::Busy } else { Tried::Failed }
+            }
+        }
+    }
+
+    async fn verify(&mut self) -> Ended {
+        let Some(left) = self.look(Part::ALL).await else { return Ended::Incomplete };
+        if left.is_absent() || ours::only_dying(&left) {
+            return Ended::Gone;
+        }
+        let parts: Vec<&str> = left.parts().into_iter().map(Part::word).collect();
+        self.errors.push(format!("the host still shows: {}", parts.join(", ")));
+        Ended::Incomplete
+    }
+
+    async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) {
+        if let Err(error) = self.progress.step(step, self.inner.bounded(step, work)).await {
+            self.errors.push(format!("{step}: {error}"));
+        }
+    }
+
+    /// What of the clone is there and ours. `None`: the host cannot be looked at, so nothing may be touched.
+    async fn look(&mut self, parts: &[Part]) -> Option<ObservedClone> {
+        match self.inner.look(self.names, parts).await {
+            Ok(seen) => Some(self.claim.ours(&seen)),
+            Err(error) => {
+                self.errors.push(format!("look: {error}"));
+                None
+            }
+        }
+    }
+}
+
+enum Tried {
+    Gone,
+    Busy,
+    Failed,
+}
+
+impl<H: Host> Inner<H> {
+    /// Look at a slot, in bounded time. What a look at some parts leaves out, it leaves out of the answer.
+    pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        self.bounded(names.name.as_str(), self.host.look(names, parts)).await
+    }
+
+    /// No call to the host lasts longer than a step may.
+    pub(super) async fn bounded<T>(
+        &self,
+        object: &str,
+        work: impl Future<Output = HostResult<T>>,
+    ) -> HostResult<T> {
+        let limit = Duration::from_secs(self.config.lifecycle.step_timeout_seconds);
+        match tokio::time::timeout(limit, work).await {
+            Ok(result) => result,
+            Err(_) => Err(HostError::new(
+                HostErrorKind::Timeout,
+                object,
+                format!("no answer within {} s", limit.as_secs()),
+                "look at the host's load and at hostd's log; raise lifecycle.step_timeout_seconds if it is just slow",
+            )),
+        }
+    }
+}

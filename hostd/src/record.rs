@@ -1,0 +1,289 @@
+//! Intent: one record for each clone in the state folder, on disk before the first effect and removed
+//! after verified absence.
+//!
+//! A record says what was wanted, never what exists: existence is looked up on the host. Claiming a
+//! slot is making its record, which only one caller can.
+
+use crate::api::{CloneId, Limits, RequestId, SnapshotName, StageTiming, Tenant};
+use crate::clock::Stamp;
+use crate::lifecycle::Step;
+use crate::slot::{Pool, Slot};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What is wanted of one clone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The record's own form.
+    pub version: u32,
+    /// Its slot.
+    pub slot: Slot,
+    /// Its identity.
+    pub clone_id: CloneId,
+    /// The request that made it; none for an orphan that was adopted in order to be removed.
+    pub request_id: Option<RequestId>,
+    /// On whose behalf.
+    pub tenant: Option<Tenant>,
+    /// The user that made it.
+    pub owner_uid: Option<u32>,
+    /// The template's snapshot.
+    pub snapshot: SnapshotName,
+    /// The limits granted.
+    pub limits: Limits,
+    /// When its create began.
+    pub created: Stamp,
+    /// When it is over.
+    pub deadline: Stamp,
+    /// Where it is in its life.
+    pub phase: Phase,
+}
+
+/// Where a clone is in its life. Creating and Ready want it present, the others absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Phase {
+    /// Being made. After a crash this is rolled back, never forward.
+    Creating {
+        /// The last step that was verified.
+        reached: Option<Step>,
+    },
+    /// Made and verified.
+    Ready {
+        /// Where its browser service answers.
+        endpoint: String,
+        /// How long its create's stages took.
+        stages: Vec<StageTiming>,
+    },
+    /// Being taken away, or waiting for the reaper to go on with that.
+    Destroying {
+        /// Why.
+        why: String,
+        /// Whether a caller ever got it.
+        was_ready: bool,
+        /// How often it was tried.
+        attempts: u32,
+        /// What went wrong in the last try.
+        errors: Vec<String>,
+    },
+    /// Gone and verified so; the slot is not used again for a while.
+    Quarantined {
+        /// Since when.
+        freed: Stamp,
+        /// Whether a caller ever got it: then its request id is used up.
+        was_ready: bool,
+    },
+}
+
+impl Record {
+    /// The form this code writes.
+    pub const VERSION: u32 = 1;
+
+    /// Whether the clone takes one of the host's places.
+    pub fn is_live(&self) -> bool {
+        !matches!(self.phase, Phase::Quarantined { .. })
+    }
+
+    /// Whether a caller ever got this clone.
+    pub fn was_ready(&self) -> bool {
+        match self.phase {
+            Phase::Creating { .. } => false,
+            Phase::Ready { .. } => true,
+            Phase::Destroying { was_ready, .. } | Phase::Quarantined { was_ready, .. } => was_ready,
+        }
+    }
+}
+
+/// A record as found on disk.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// Readable.
+    Record(Box<Record>),
+    /// Not: the slot is ours, but what was wanted is unknown. The text says why.
+    Unreadable(String),
+}
+
+/// How sure a write must be before it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// On disk when the call returns: correctness depends on it after a power loss.
+    Synced,
+    /// Whole or not at all for a crash of the process; after a power loss the older state may be
+    /// back (or the file unreadable), which is rolled back like any unfinished work.
+    Written,
+}
+
+/// Why the state folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {why}")]
+pub struct StoreError {
+    path: PathBuf,
+    why: String,
+}
+
+/// The records of one state folder. The caller holds the instance lock.
+pub struct Store {
+    folder: PathBuf,
+    #[cfg(feature = "fake-host")]
+    hook: std::sync::Mutex<Option<WriteHook>>,
+}
+
+/// Called before (false) and after (true) every write, so that tests can die in between.
+#[cfg(feature = "fake-host")]
+pub type WriteHook = Box<dyn FnMut(bool) + Send>;
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Open the folder `records` below the state folder and read all of it.
+    ///
+    /// Refuses a pool whose names differ from those the existing records were made with: their
+    /// clones would become invisible.
+    pub fn open(state: &Path, pool: &Pool) -> Result<(Store, BTreeMap<Slot, Found>), StoreError> {
+        let folder = state.join("records");
+        let failed =
+            |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
+        fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+        let store = Store {
+            folder: folder.clone(),
+            #[cfg(feature = "fake-host")]
+            hook: std::sync::Mutex::new(None),
+        };
+        let mut found = BTreeMap::new();
+        for entry in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
+            let path = entry.map_err(|error| failed(&folder, error))?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with(TEMPORARY) {
+                fs::remove_file(&path).map_err(|error| failed(&path, error))?;
+                continue;
+            }
+            let slot = name
+                .strip_prefix("slot-")
+                .and_then(|rest| rest.strip_suffix(".json"))
+                .and_then(|digits| digits.parse().ok())
+                .and_then(Slot::new);
+            let Some(slot) = slot else {
+                let why = "this file is not a record: move it away".to_owned();
+                return Err(StoreError { path, why });
+            };
+            found.insert(slot, read(&path, slot));
+        }
+        store.check_pool(&state.join("pool.json"), pool, found.len())?;
+        Ok((store, found))
+    }
+
+    /// Make the record of a slot that has none. This is the claim: it fails if there is one.
+    pub fn claim(&self, record: &Record) -> io::Result<()> {
+        self.write(record, Durability::Synced, |file, path| {
+            file.persist_noclobber(path).map(drop).map_err(|error| error.error)
+        })
+    }
+
+    /// Replace the record of a slot.
+    pub fn save(&self, record: &Record, durability: Durability) -> io::Result<()> {
+        self.write(record, durability, |file, path| file.persist(path).map(drop).map_err(|error| error.error))
+    }
+
+    /// Remove the record of a slot, after verified absence.
+    pub fn remove(&self, slot: Slot) -> io::Result<()> {
+        self.hook(false);
+        match fs::remove_file(self.path(slot)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.hook(true);
+        Ok(())
+    }
+
+    /// Let a test watch the writes.
+    #[cfg(feature = "fake-host")]
+    pub fn set_hook(&self, hook: Option<WriteHook>) {
+        *self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = hook;
+    }
+
+    fn write(
+        &self,
+        record: &Record,
+        durability: Durability,
+        persist: impl FnOnce(tempfile::NamedTempFile, &Path) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.hook(false);
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
+        serde_json::to_writer_pretty(&mut file, record)?;
+        file.write_all(b"\n")?;
+        if durability == Durability::Synced {
+            file.as_file().sync_all()?;
+        }
+        persist(file, &self.path(record.slot))?;
+        if durability == Durability::Synced {
+            File::open(&self.folder)?.sync_all()?;
+        }
+        self.hook(true);
+        Ok(())
+    }
+
+    fn path(&self, slot: Slot) -> PathBuf {
+        self.folder.join(format!("slot-{slot}.json"))
+    }
+
+    fn check_pool(&self, path: &Path, pool: &Pool, records: usize) -> Result<(), StoreError> {
+        let failed = |why: String| StoreError { path: path.to_owned(), why };
+        let fingerprint = pool.fingerprint();
+        match fs::read_to_string(path) {
+            Ok(before) if before == fingerprint => return Ok(()),
+            Ok(before) if records > 0 => {
+                return Err(failed(format!(
+                    "the pool's names changed while {records} records exist, so their clones would become \
+                     invisible. Put the old [pool] settings back and destroy them first.\nbefore: {before}now: {fingerprint}"
+                )));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error.to_string())),
+            _ => {}
+        }
+        let write = || -> io::Result<()> {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
+            file.write_all(fingerprint.as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(path).map(drop).map_err(|error| error.error)
+        };
+        write().map_err(|error| failed(error.to_string()))
+    }
+
+    #[cfg(feature = "fake-host")]
+    fn hook(&self, after: bool) {
+        let mut hook = self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(hook) = hook.as_mut() {
+            hook(after);
+        }
+    }
+
+    #[cfg(not(feature = "fake-host"))]
+    fn hook(&self, _after: bool) {}
+}
+
+/// Files being written begin with this; a crash may leave one, and it means nothing.
+const TEMPORARY: &str = ".tmp-";
+
+fn read(path: &Path, slot: Slot) -> Found {
+    let unreadable = |why: String| Found::Unreadable(format!("{}: {why}", path.display()));
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => return unreadable(error.to_string()),
+    };
+    match serde_json::from_str::<Record>(&text) {
+        Ok(record) if record.version != Record::VERSION => {
+            unreadable(format!("version {} is not known to this hostd", record.version))
+        }
+        Ok(record) if record.slot != slot => unreadable(format!("it is about slot {}", record.slot)),
+        Ok(record) => Found::Record(Box::new(record)),
+        Err(error) => unreadable(error.to_string()),
+    }
+}
