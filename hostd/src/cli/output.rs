@@ -2,7 +2,7 @@
 
 use super::exit::Exit;
 use super::text::{Paint, Tone, clean, duration};
-use crate::api::{ErrorCode, RpcError};
+use crate::api::{CloneName, ErrorCode, RpcError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
@@ -24,9 +24,18 @@ impl Answer {
     }
 }
 
-/// What a command that failed answers: `error` of the JSON shape, and its exit code.
-#[derive(Debug, Serialize)]
+/// What a command that failed answers.
+#[derive(Debug)]
 pub(super) struct Failure {
+    error: Box<ErrorShape>,
+    exit: Exit,
+    /// What was answered all the same, such as the findings of a doctor who is not content.
+    answer: Option<Box<Answer>>,
+}
+
+/// `error` of the JSON shape.
+#[derive(Debug, Default, Serialize)]
+struct ErrorShape {
     code: String,
     message: String,
     hint: String,
@@ -36,79 +45,63 @@ pub(super) struct Failure {
     #[serde(skip_serializing_if = "Option::is_none")]
     step: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
+    name: Option<CloneName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cleanup: Vec<String>,
-    #[serde(skip)]
-    exit: Exit,
-    /// What was answered all the same, such as the findings of a doctor who is not content.
-    #[serde(skip)]
-    answer: Option<Answer>,
 }
 
 impl Failure {
-    /// A failure that hostctl itself found. Its code is one of hostd's words, or `usage`, `unreachable`, `protocol`.
+    /// A failure that hostctl itself found, with a code of its own.
     pub(super) fn local(exit: Exit, code: &str, message: impl Into<String>) -> Failure {
-        Failure {
-            code: code.to_owned(),
-            message: message.into(),
-            hint: String::new(),
-            retryable: false,
-            retry_after_ms: None,
-            step: None,
-            name: None,
-            cleanup: Vec::new(),
-            exit,
-            answer: None,
-        }
+        let error = ErrorShape { code: code.to_owned(), message: message.into(), ..ErrorShape::default() };
+        Failure { error: Box::new(error), exit, answer: None }
     }
 
-    /// A failure with one of hostd's own codes, found by hostctl.
+    /// A failure that hostctl itself found, with one of hostd's codes.
     pub(super) fn of(code: ErrorCode, message: impl Into<String>) -> Failure {
         let mut failure = Failure::local(code.exit_code().into(), code.word(), message);
-        failure.retryable = code.retryable();
+        failure.error.retryable = code.retryable();
         failure
     }
 
     pub(super) fn hint(mut self, hint: impl Into<String>) -> Failure {
-        self.hint = hint.into();
+        self.error.hint = hint.into();
         self
     }
 
     pub(super) fn retryable(mut self) -> Failure {
-        self.retryable = true;
+        self.error.retryable = true;
         self
     }
 
     pub(super) fn with(mut self, answer: Answer) -> Failure {
-        self.answer = Some(answer);
+        self.answer = Some(Box::new(answer));
         self
     }
 
     pub(super) fn message(&self) -> &str {
-        &self.message
+        &self.error.message
     }
 
     pub(super) fn advice(&self) -> &str {
-        &self.hint
+        &self.error.hint
     }
 }
 
 impl From<RpcError> for Failure {
     fn from(error: RpcError) -> Failure {
         let data = *error.data;
-        Failure {
+        let shape = ErrorShape {
             code: data.code.word().to_owned(),
             message: error.message,
             hint: data.hint,
             retryable: data.retryable,
             retry_after_ms: data.retry_after_ms,
             step: data.step,
-            name: data.name.map(String::from),
+            name: data.name,
             cleanup: data.cleanup,
-            exit: data.code.exit_code().into(),
-            answer: None,
-        }
+        };
+        Failure { error: Box::new(shape), exit: data.code.exit_code().into(), answer: None }
     }
 }
 
@@ -144,21 +137,19 @@ impl Output {
         let (exit, shown) = match outcome {
             Ok(answer) if self.json => (Exit::Ok, line(&json!({ "success": true, "data": answer.data }))),
             Ok(answer) => (Exit::Ok, answer.text),
-            Err(mut failure) => {
-                let answer = failure.answer.take();
-                let exit = failure.exit;
+            Err(Failure { error, exit, answer }) => {
                 if self.json {
                     let mut shape = json!({ "success": false });
                     if let Some(answer) = answer {
                         shape["data"] = answer.data;
                     }
-                    shape["error"] = serde_json::to_value(&failure).expect("failures are plain data");
+                    shape["error"] = serde_json::to_value(&error).expect("errors are plain data");
                     (exit, line(&shape))
                 } else {
                     let shown = answer.map(|answer| answer.text).unwrap_or_default();
                     // The answer first, so that the failure is the last thing to be read.
                     if print(&shown) {
-                        self.explain(&failure);
+                        explain(&error);
                     }
                     return ExitCode::from(exit as u8);
                 }
@@ -167,24 +158,25 @@ impl Output {
         // A reader that went away (`| head`) is no failure; a full disk is.
         if print(&shown) { ExitCode::from(exit as u8) } else { ExitCode::from(Exit::Failure as u8) }
     }
+}
 
-    fn explain(&self, failure: &Failure) {
-        let paint = Paint(colours(std::io::stderr().is_terminal()));
-        let mut text = format!("{} {}\n", paint.paint(Tone::Bad, "error:"), clean(&failure.message));
-        if let Some(step) = &failure.step {
-            text.push_str(&format!("  step: {}\n", clean(step)));
-        }
-        for problem in &failure.cleanup {
-            text.push_str(&format!("  while cleaning up: {}\n", clean(problem)));
-        }
-        if !failure.hint.is_empty() {
-            text.push_str(&format!("{} {}\n", paint.paint(Tone::Good, "hint:"), clean(&failure.hint)));
-        }
-        if let Some(after) = failure.retry_after_ms {
-            text.push_str(&format!("try again in {}\n", duration(Duration::from_millis(after))));
-        }
-        let _ = std::io::stderr().write_all(text.as_bytes());
+/// The error for people, on standard error.
+fn explain(error: &ErrorShape) {
+    let paint = Paint(colours(std::io::stderr().is_terminal()));
+    let mut text = format!("{} {}\n", paint.paint(Tone::Bad, "error:"), clean(&error.message));
+    if let Some(step) = &error.step {
+        text.push_str(&format!("  step: {}\n", clean(step)));
     }
+    for problem in &error.cleanup {
+        text.push_str(&format!("  while cleaning up: {}\n", clean(problem)));
+    }
+    if !error.hint.is_empty() {
+        text.push_str(&format!("{} {}\n", paint.paint(Tone::Good, "hint:"), clean(&error.hint)));
+    }
+    if let Some(after) = error.retry_after_ms {
+        text.push_str(&format!("try again in {}\n", duration(Duration::from_millis(after))));
+    }
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Whether a stream gets colours: terminals, unless <https://no-color.org> says no.

@@ -28,7 +28,7 @@ fn explain(output: &Output, result: &ReapResult) -> String {
     let mut rows = |decision: &str, tone: Tone, lines: &[ReapLine]| {
         for line in lines {
             let reason = line.reason.map_or(String::new(), |reason| reason.word().to_owned());
-            let why = [&[line.why.clone()], line.errors.as_slice()].concat().join("; ");
+            let why = [std::slice::from_ref(&line.why), &line.errors].concat().join("; ");
             let cells = [(tone, decision.to_owned()), (Tone::Plain, line.name.clone())];
             table.row([cells.as_slice(), &[(Tone::Plain, reason), (Tone::Plain, why)]].concat());
         }
