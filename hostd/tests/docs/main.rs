@@ -2,6 +2,8 @@
 //!
 //! `HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs` writes them anew.
 
+#![allow(clippy::unwrap_used)]
+
 mod markdown;
 mod typescript;
 
