@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod audit;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod host;
@@ -15,3 +16,4 @@ pub mod platform;
 pub mod record;
 pub mod server;
 pub mod slot;
+pub mod wire;

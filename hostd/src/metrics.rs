@@ -1,39 +1,270 @@
 //! Prometheus metrics. No tenant or clone name is ever a label.
 
 use crate::api::{CloneState, Launch, Method, ReapReason};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 
+/// Label values that are fixed words cost nothing to look up.
+type Word = &'static str;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    op: Word,
+    result: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabels {
+    stage: String,
+    launch: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    state: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    limit: Word,
+}
+
 /// All of hostd's metrics.
-#[derive(Debug, Default)]
-pub struct Metrics {}
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    operations: Family<OperationLabels, Counter>,
+    stages: Family<StageLabels, Histogram>,
+    reaped: Family<ReasonLabel, Counter>,
+    reap_failures: Counter,
+    limit_rejections: Family<LimitLabel, Counter>,
+    clones: Family<StateLabel, Gauge>,
+    pool_available: Gauge,
+    reconcile: Histogram,
+    egress_ok: Gauge,
+    connections: Gauge,
+    operations_under_way: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Metrics {
     /// All at zero.
     pub fn new() -> Self {
-        Self::default()
+        let metrics = Self {
+            registry: Registry::default(),
+            operations: Family::default(),
+            stages: Family::new_with_constructor(stage_histogram),
+            reaped: Family::default(),
+            reap_failures: Counter::default(),
+            limit_rejections: Family::default(),
+            clones: Family::default(),
+            pool_available: Gauge::default(),
+            reconcile: Histogram::new([0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0]),
+            egress_ok: Gauge::default(),
+            connections: Gauge::default(),
+            operations_under_way: Gauge::default(),
+        };
+        // A series that exists from the start can be alerted on before its first event.
+        for state in CloneState::ALL {
+            let _ = metrics.clones.get_or_create(&StateLabel { state: state.word() });
+        }
+        for reason in ReapReason::ALL {
+            let _ = metrics.reaped.get_or_create(&ReasonLabel { reason: reason.word() });
+        }
+        metrics.registered()
     }
+
+    fn registered(mut self) -> Self {
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        let registry = &mut self.registry;
+        registry.register("hostd_build", "The version that runs", build);
+        registry.register("hostd_clones", "Clones by state", self.clones.clone());
+        registry.register(
+            "hostd_pool_available",
+            "Clones that may still be made",
+            self.pool_available.clone(),
+        );
+        registry.register("hostd_operations", "Operations that ended, by result", self.operations.clone());
+        registry.register(
+            "hostd_operations_under_way",
+            "Operations that are running",
+            self.operations_under_way.clone(),
+        );
+        registry.register(
+            "hostd_clone_stage_duration_seconds",
+            "How long each stage of a create took",
+            self.stages.clone(),
+        );
+        registry.register("hostd_reaped", "Clones the reaper took, by reason", self.reaped.clone());
+        registry.register(
+            "hostd_reap_failures",
+            "Clones the reaper could not finish",
+            self.reap_failures.clone(),
+        );
+        registry.register(
+            "hostd_limit_rejections",
+            "Callers that hit a limit, by limit",
+            self.limit_rejections.clone(),
+        );
+        registry.register(
+            "hostd_reconcile_duration_seconds",
+            "How long comparing the host with the records took",
+            self.reconcile.clone(),
+        );
+        registry.register(
+            "hostd_egress_ok",
+            "1 when the firewall is as it should be",
+            self.egress_ok.clone(),
+        );
+        registry.register("hostd_connections", "Open connections", self.connections.clone());
+        self
+    }
+
     /// An operation ended: `ok` or the error's code.
-    pub fn operation(&self, _method: Method, _result: &str) {}
+    pub fn operation(&self, method: Method, result: &str) {
+        let labels = OperationLabels { op: method.name(), result: result.to_owned() };
+        self.operations.get_or_create(&labels).inc();
+    }
+
     /// A stage of a create ended.
-    pub fn stage(&self, _stage: &str, _launch: Launch, _seconds: f64) {}
+    pub fn stage(&self, stage: &str, launch: Launch, seconds: f64) {
+        let labels = StageLabels { stage: stage.to_owned(), launch: launch.word() };
+        self.stages.get_or_create(&labels).observe(seconds);
+    }
+
     /// A clone was reaped.
-    pub fn reaped(&self, _reason: ReapReason) {}
+    pub fn reaped(&self, reason: ReapReason) {
+        self.reaped.get_or_create(&ReasonLabel { reason: reason.word() }).inc();
+    }
+
     /// A reap was tried and not finished.
-    pub fn reap_failed(&self) {}
+    pub fn reap_failed(&self) {
+        self.reap_failures.inc();
+    }
+
     /// A caller hit a limit (`create_rate`, `connections`, `requests`, `clones`, `tenant_clones`, …).
-    pub fn limit_rejection(&self, _limit: &'static str) {}
+    pub fn limit_rejection(&self, limit: &'static str) {
+        self.limit_rejections.get_or_create(&LimitLabel { limit }).inc();
+    }
+
     /// How many clones there are, by state.
-    pub fn set_clones(&self, _counts: &BTreeMap<CloneState, u64>) {}
+    pub fn set_clones(&self, counts: &BTreeMap<CloneState, u64>) {
+        for state in CloneState::ALL {
+            let count = counts.get(&state).copied().unwrap_or(0);
+            self.clones.get_or_create(&StateLabel { state: state.word() }).set(signed(count));
+        }
+    }
+
+    /// How many clones may still be made.
+    pub fn set_pool_available(&self, count: u64) {
+        self.pool_available.set(signed(count));
+    }
+
     /// A reconcile took this long.
-    pub fn reconcile(&self, _seconds: f64) {}
+    pub fn reconcile(&self, seconds: f64) {
+        self.reconcile.observe(seconds);
+    }
+
     /// Whether the firewall is as it should be.
-    pub fn set_egress_ok(&self, _ok: bool) {}
+    pub fn set_egress_ok(&self, ok: bool) {
+        self.egress_ok.set(i64::from(ok));
+    }
+
     /// Open connections.
-    pub fn set_connections(&self, _count: u64) {}
+    pub fn set_connections(&self, count: u64) {
+        self.connections.set(signed(count));
+    }
+
     /// Operations under way.
-    pub fn set_operations(&self, _count: u64) {}
-    /// The Prometheus text.
+    pub fn set_operations(&self, count: u64) {
+        self.operations_under_way.set(signed(count));
+    }
+
+    /// The Prometheus text (OpenMetrics 1.0).
     pub fn text(&self) -> String {
-        String::new()
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string");
+        text
+    }
+}
+
+/// From one millisecond (an interface) to two minutes (a browser on a busy host).
+fn stage_histogram() -> Histogram {
+    Histogram::new([0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0])
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_appears_with_its_labels() {
+        let metrics = Metrics::new();
+        metrics.operation(Method::Create, "ok");
+        metrics.operation(Method::Create, "host_full");
+        metrics.stage("jail", Launch::Cold, 0.02);
+        metrics.reaped(ReapReason::Orphan);
+        metrics.reap_failed();
+        metrics.limit_rejection("create_rate");
+        metrics.set_clones(&BTreeMap::from([(CloneState::Ready, 3)]));
+        metrics.set_pool_available(97);
+        metrics.reconcile(0.003);
+        metrics.set_egress_ok(true);
+        metrics.set_connections(2);
+        metrics.set_operations(1);
+        let text = metrics.text();
+        for line in [
+            concat!("hostd_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+            "hostd_operations_total{op=\"browser-clone-create\",result=\"ok\"} 1",
+            "hostd_operations_total{op=\"browser-clone-create\",result=\"host_full\"} 1",
+            "hostd_clone_stage_duration_seconds_count{stage=\"jail\",launch=\"cold\"} 1",
+            "hostd_reaped_total{reason=\"orphan\"} 1",
+            "hostd_reaped_total{reason=\"deadline_passed\"} 0",
+            "hostd_reap_failures_total 1",
+            "hostd_limit_rejections_total{limit=\"create_rate\"} 1",
+            "hostd_clones{state=\"ready\"} 3",
+            "hostd_clones{state=\"broken\"} 0",
+            "hostd_pool_available 97",
+            "hostd_reconcile_duration_seconds_count 1",
+            "hostd_egress_ok 1",
+            "hostd_connections 2",
+            "hostd_operations_under_way 1",
+        ] {
+            assert!(text.lines().any(|seen| seen == line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn counts_of_states_go_down_again() {
+        let metrics = Metrics::new();
+        metrics.set_clones(&BTreeMap::from([(CloneState::Ready, 3)]));
+        metrics.set_clones(&BTreeMap::new());
+        metrics.set_egress_ok(true);
+        metrics.set_egress_ok(false);
+        let text = metrics.text();
+        assert!(text.contains("hostd_clones{state=\"ready\"} 0\n"), "{text}");
+        assert!(text.contains("hostd_egress_ok 0\n"), "{text}");
     }
 }

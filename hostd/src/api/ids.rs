@@ -25,7 +25,8 @@ macro_rules! word {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(#[schemars(regex(pattern = $pattern))] String);
+        #[schemars(extend("pattern" = $pattern))]
+        pub struct $name(String);
 
         impl $name {
             /// The word as text.

@@ -1,13 +1,14 @@
 //! The configuration's keys, their defaults and what they mean.
 
 use crate::api::{Limits, Method, SnapshotName};
+use crate::platform::{DefaultDirs, default_dirs};
 use ipnet::{Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::path::PathBuf;
 
 /// hostd's whole configuration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Where hostd keeps and finds things.
@@ -26,8 +27,33 @@ pub struct Config {
     pub log: LogConfig,
     /// The Prometheus listener.
     pub metrics: MetricsConfig,
-    /// Who may call what. Nobody else may call anything.
+    /// Who may call what; the rights of all rules that fit a caller add up. Nobody else may call anything.
+    /// Rules given here replace the default ones: root is operator, and group hostd may do everything but
+    /// browser-clone-force-unmount.
     pub access: Vec<AccessRule>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::below(&default_dirs())
+    }
+}
+
+impl Config {
+    /// The defaults of a system that keeps things in these folders.
+    pub(super) fn below(dirs: &DefaultDirs) -> Self {
+        Self {
+            paths: Paths::below(dirs),
+            pool: PoolConfig::below(dirs),
+            host: HostConfig::default(),
+            lifecycle: LifecycleConfig::default(),
+            clone_limits: CloneLimits::default(),
+            server: ServerConfig::default(),
+            log: LogConfig::default(),
+            metrics: MetricsConfig::default(),
+            access: AccessRule::defaults(),
+        }
+    }
 }
 
 /// Where hostd keeps and finds things.
@@ -46,7 +72,12 @@ pub struct Paths {
 
 impl Default for Paths {
     fn default() -> Self {
-        let dirs = crate::platform::default_dirs();
+        Self::below(&default_dirs())
+    }
+}
+
+impl Paths {
+    fn below(dirs: &DefaultDirs) -> Self {
         Self {
             socket: dirs.run.join("hostd.sock"),
             socket_group: "hostd".into(),
@@ -73,8 +104,9 @@ pub struct PoolConfig {
     pub subnet: Ipv4Net,
     /// Addresses kept free at the start of the network; slot N has address offset + N.
     pub address_offset: u32,
-    /// The clones' own IPv6 network, if they have any; same offsets.
-    #[schemars(with = "Option<String>")]
+    /// The clones' own IPv6 network, same offsets. Empty: they have none.
+    #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
+    #[schemars(with = "String")]
     pub subnet6: Option<Ipv6Net>,
     /// Each slot has a private user id on Linux: this number plus the slot.
     pub uid_base: u32,
@@ -86,7 +118,12 @@ pub struct PoolConfig {
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        let dirs = crate::platform::default_dirs();
+        Self::below(&default_dirs())
+    }
+}
+
+impl PoolConfig {
+    fn below(dirs: &DefaultDirs) -> Self {
         Self {
             prefix: "browsertask".into(),
             interface_prefix: "bt".into(),
@@ -133,6 +170,7 @@ pub enum HostDriver {
     Native,
     /// A model of a host kept in the state folder, for tests.
     #[cfg(feature = "fake-host")]
+    #[schemars(skip)]
     Fake,
 }
 
@@ -307,7 +345,8 @@ pub enum LogFormat {
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
     /// Address of an HTTP listener for Prometheus, such as 127.0.0.1:9469; loopback only. Empty: none.
-    #[schemars(with = "Option<String>")]
+    #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
+    #[schemars(with = "String")]
     pub listen: Option<std::net::SocketAddr>,
 }
 
@@ -323,4 +362,51 @@ pub struct AccessRule {
     pub operations: Vec<Method>,
     /// Operators may call everything, on everybody's clones.
     pub operator: bool,
+}
+
+impl AccessRule {
+    /// The rules of a configuration that gives none.
+    fn defaults() -> Vec<AccessRule> {
+        let operations = Method::ALL.into_iter().filter(|method| *method != Method::ForceUnmount).collect();
+        vec![
+            AccessRule { users: vec!["root".into()], operator: true, ..AccessRule::default() },
+            AccessRule { groups: vec!["hostd".into()], operations, ..AccessRule::default() },
+        ]
+    }
+
+    /// Why the rule makes no sense, if it does not.
+    pub fn problem(&self) -> Option<String> {
+        if self.users.iter().chain(&self.groups).any(|name| name.trim().is_empty()) {
+            return Some("an empty name is nobody: write a user's or group's name or number".into());
+        }
+        if self.users.is_empty() && self.groups.is_empty() {
+            return Some("is for nobody: give `users` or `groups`".into());
+        }
+        if !self.operator && self.operations.is_empty() {
+            return Some("allows nothing: give `operations`, or `operator = true`".into());
+        }
+        if !self.operator && self.operations.contains(&Method::ForceUnmount) {
+            let method = Method::ForceUnmount;
+            return Some(format!("{method} is for operators only: remove it, or set `operator = true`"));
+        }
+        None
+    }
+}
+
+/// TOML has no null, and a later layer must be able to switch off what an earlier one set.
+fn empty_is_none<'de, D, T>(input: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    let text = String::deserialize(input)?;
+    if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(serde::de::Error::custom) }
+}
+
+fn none_is_empty<S, T>(value: &Option<T>, output: S) -> Result<S::Ok, S::Error>
+where
+    S: serde::Serializer,
+    T: std::fmt::Display,
+{
+    value.as_ref().map(T::to_string).unwrap_or_default().serialize(output)
 }

@@ -10,13 +10,7 @@ use std::time::Duration;
 
 /// The usual folders.
 pub fn default_dirs() -> DefaultDirs {
-    DefaultDirs {
-        run: "/var/run/hostd".into(),
-        state: "/var/db/hostd".into(),
-        log: "/var/log/hostd".into(),
-        config: "/usr/local/etc/hostd".into(),
-        clones: "/usr/local/bastille/jails".into(),
-    }
+    DefaultDirs::freebsd()
 }
 
 /// A name for this boot of the system: `kern.boot_id` (random for each boot) where it exists, else the boot time.

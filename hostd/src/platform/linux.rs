@@ -9,13 +9,7 @@ use std::time::Duration;
 
 /// The usual folders.
 pub fn default_dirs() -> DefaultDirs {
-    DefaultDirs {
-        run: "/run/hostd".into(),
-        state: "/var/lib/hostd".into(),
-        log: "/var/log/hostd".into(),
-        config: "/etc/hostd".into(),
-        clones: "/var/lib/hostd/clones".into(),
-    }
+    DefaultDirs::linux()
 }
 
 /// A name for this boot of the system.

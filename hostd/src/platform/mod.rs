@@ -25,6 +25,31 @@ pub struct DefaultDirs {
     pub clones: PathBuf,
 }
 
+/// Both systems' folders are known everywhere, because the documentation names both.
+impl DefaultDirs {
+    /// Where Linux keeps such things.
+    pub fn linux() -> DefaultDirs {
+        DefaultDirs {
+            run: "/run/hostd".into(),
+            state: "/var/lib/hostd".into(),
+            log: "/var/log/hostd".into(),
+            config: "/etc/hostd".into(),
+            clones: "/var/lib/hostd/clones".into(),
+        }
+    }
+
+    /// Where FreeBSD keeps such things.
+    pub fn freebsd() -> DefaultDirs {
+        DefaultDirs {
+            run: "/var/run/hostd".into(),
+            state: "/var/db/hostd".into(),
+            log: "/var/log/hostd".into(),
+            config: "/usr/local/etc/hostd".into(),
+            clones: "/usr/local/bastille/jails".into(),
+        }
+    }
+}
+
 /// Who is at the other end of a Unix socket, by the kernel's word at connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {

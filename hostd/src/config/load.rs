@@ -1,0 +1,346 @@
+//! Layering: file < drop-ins < environment < flags.
+//!
+//! Every layer is taken apart into single settings that know where they came from. A setting is
+//! checked alone, so a message can name file, line and key; a later layer replaces the whole key.
+
+use super::keys::{RESERVED_VARIABLES, Section, sections};
+use super::types::Config;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A file and the line in it (0: the file as a whole).
+    File(PathBuf, usize),
+    /// An environment variable.
+    Variable(String),
+    /// A `--set` flag.
+    Flag,
+    /// No layer: a default, or a value made by a program.
+    Value,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File(path, 0) => write!(f, "{}: ", path.display()),
+            Origin::File(path, line) => write!(f, "{}:{line}: ", path.display()),
+            Origin::Variable(name) => write!(f, "{name}: "),
+            Origin::Flag => write!(f, "--set: "),
+            Origin::Value => Ok(()),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where the offending setting came from.
+    pub origin: Origin,
+    /// The key; empty when it is about a file as a whole.
+    pub key: String,
+    /// What is wrong and what would be right.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colon = if self.key.is_empty() { "" } else { ": " };
+        write!(f, "{}{}{colon}{}", self.origin, self.key, self.what)
+    }
+}
+
+/// Everything that is wrong with a configuration, one problem a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ConfigError {
+    /// At least one.
+    pub problems: Vec<Problem>,
+}
+
+/// The file that is read when none is named.
+pub fn default_file() -> PathBuf {
+    crate::platform::default_dirs().config.join("hostd.toml")
+}
+
+/// The checked configuration of all layers.
+///
+/// `file`: a named file must exist; without a name the default file is read if it is there. Drop-ins
+/// are `conf.d/*.toml` beside the file, in the order of their names. `env`: variables that do not
+/// begin with `HOSTD_` are ignored. `sets`: pairs of `section.key` and value.
+pub fn load(
+    file: Option<&Path>,
+    env: impl Iterator<Item = (String, String)>,
+    sets: &[(String, String)],
+) -> Result<Config, ConfigError> {
+    let mut layers = Layers { sections: sections(), merged: BTreeMap::new(), problems: Vec::new() };
+    layers.files(file);
+    layers.variables(env);
+    for (key, text) in sets {
+        layers.set(Origin::Flag, key, text);
+    }
+    layers.finish()
+}
+
+struct Layers {
+    sections: Vec<Section>,
+    /// The settings so far by section and key; a list section has one setting with the key "".
+    merged: BTreeMap<(String, String), (Value, Origin)>,
+    problems: Vec<Problem>,
+}
+
+impl Layers {
+    fn problem(&mut self, origin: Origin, key: &str, what: impl Into<String>) {
+        self.problems.push(Problem { origin, key: key.to_owned(), what: what.into() });
+    }
+
+    fn files(&mut self, named: Option<&Path>) {
+        let path = named.map_or_else(default_file, Path::to_owned);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => self.file(&path, &text),
+            Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => self.problem(Origin::File(path.clone(), 0), "", format!("cannot be read: {error}")),
+        }
+        let folder = path.with_file_name("conf.d");
+        let mut drop_ins = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                self.problem(Origin::File(folder, 0), "", format!("cannot be read: {error}"));
+                Vec::new()
+            }
+        };
+        drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+        drop_ins.sort();
+        for path in drop_ins {
+            match std::fs::read_to_string(&path) {
+                Ok(text) => self.file(&path, &text),
+                Err(error) => self.problem(Origin::File(path, 0), "", format!("cannot be read: {error}")),
+            }
+        }
+    }
+
+    fn file(&mut self, path: &Path, text: &str) {
+        let at = |offset: usize| {
+            let before = &text.as_bytes()[..offset.min(text.len())];
+            Origin::File(path.to_owned(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
+        };
+        let table = match DeTable::parse(text) {
+            Ok(table) => table.into_inner(),
+            Err(error) => {
+                let origin = error.span().map_or(Origin::File(path.to_owned(), 0), |span| at(span.start));
+                return self.problem(origin, "", format!("is not TOML: {}", error.message()));
+            }
+        };
+        for (name, value) in table {
+            let origin = at(name.span().start);
+            let name = name.into_inner();
+            let Some(section) = self.sections.iter().find(|section| section.name == name).cloned() else {
+                let nearest = self.nearest_section(&name);
+                self.problem(origin, &name, nearest);
+                continue;
+            };
+            match (section.list, value.into_inner()) {
+                (false, DeValue::Table(keys)) => {
+                    for (key, value) in keys {
+                        let value = plain(value.into_inner());
+                        self.setting(at(key.span().start), &section, &key.into_inner(), value);
+                    }
+                }
+                (false, _) => self.problem(origin, &name, format!("expected a section: [{name}]")),
+                (true, DeValue::Array(items)) => {
+                    let mut whole = true;
+                    let mut values = Vec::new();
+                    for item in items {
+                        let line = at(item.span().start);
+                        match item.into_inner() {
+                            DeValue::Table(keys) => {
+                                for (key, value) in &keys {
+                                    let value = plain(value.get_ref().clone());
+                                    whole &= self.item(at(key.span().start), &section, key.get_ref(), &value);
+                                }
+                                values.push(plain(DeValue::Table(keys)));
+                            }
+                            _ => self.problem(line, &name, format!("expected tables: [[{name}]]")),
+                        }
+                    }
+                    if whole {
+                        self.setting(origin, &section, "", Value::Array(values));
+                    }
+                }
+                (true, _) => self.problem(origin, &name, format!("expected a list of tables: [[{name}]]")),
+            }
+        }
+    }
+
+    fn variables(&mut self, env: impl Iterator<Item = (String, String)>) {
+        let mut known = BTreeMap::new();
+        for section in &self.sections {
+            if section.list {
+                known.insert(section.variable(None), section.name.clone());
+            } else {
+                for key in &section.keys {
+                    known.insert(section.variable(Some(key)), format!("{}.{}", section.name, key.name));
+                }
+            }
+        }
+        let reserved = |name: &str| RESERVED_VARIABLES.iter().any(|(known, _)| *known == name);
+        // Sorted, so that the same mistakes are always told in the same order.
+        let env: BTreeMap<_, _> =
+            env.filter(|(name, _)| name.starts_with("HOSTD_") && !reserved(name)).collect();
+        for (name, text) in env {
+            match known.get(&name) {
+                Some(key) => self.set(Origin::Variable(name), key, &text),
+                None => {
+                    let nearest = nearest(&name, known.keys());
+                    let what = format!("is no setting of hostd; did you mean {nearest}?");
+                    self.problem(Origin::Variable(name), "", what);
+                }
+            }
+        }
+    }
+
+    /// A setting given as text: `section.key` and the value without quotes where it is text.
+    fn set(&mut self, origin: Origin, path: &str, text: &str) {
+        let (name, key) = path.split_once('.').unwrap_or((path, ""));
+        let Some(section) = self.sections.iter().find(|section| section.name == name).cloned() else {
+            let nearest = self.nearest_section(name);
+            return self.problem(origin, path, nearest);
+        };
+        if section.list != key.is_empty() {
+            let what = if section.list {
+                format!("is set as a whole: {name}=[{{…}}, …]")
+            } else {
+                format!("is a section: name a key of it, such as {name}.{}", section.keys[0].name)
+            };
+            return self.problem(origin, path, what);
+        }
+        let is_text = section.keys.iter().any(|known| known.name == key && known.text);
+        let value = if is_text {
+            Value::String(text.to_owned())
+        } else {
+            // Not TOML: keep the text, so that the check says what was expected.
+            DeValue::parse(text)
+                .map_or_else(|_| Value::String(text.to_owned()), |value| plain(value.into_inner()))
+        };
+        let items = value.as_array().filter(|_| section.list).cloned().unwrap_or_default();
+        let mut whole = true;
+        for (key, value) in items.iter().filter_map(Value::as_table).flatten() {
+            whole &= self.item(origin.clone(), &section, key, value);
+        }
+        if whole {
+            self.setting(origin, &section, key, value);
+        }
+    }
+
+    /// Check one key of one table of a list. Answers whether it was good.
+    fn item(&mut self, origin: Origin, section: &Section, key: &str, value: &Value) -> bool {
+        let table = Value::Table([(key.to_owned(), value.clone())].into_iter().collect());
+        self.checked(origin, section, key, Value::Array(vec![table]))
+    }
+
+    fn setting(&mut self, origin: Origin, section: &Section, key: &str, value: Value) {
+        let alone = match section.list {
+            true => value.clone(),
+            false => Value::Table([(key.to_owned(), value.clone())].into_iter().collect()),
+        };
+        if self.checked(origin.clone(), section, key, alone) {
+            self.merged.insert((section.name.clone(), key.to_owned()), (value, origin));
+        }
+    }
+
+    /// Deserialize a configuration of this one setting: what is wrong with it is wrong with the setting.
+    fn checked(&mut self, origin: Origin, section: &Section, key: &str, alone: Value) -> bool {
+        let path = if key.is_empty() { section.name.clone() } else { format!("{}.{key}", section.name) };
+        let known = section.keys.iter().find(|known| known.name == key);
+        if known.is_none() && !key.is_empty() {
+            let what = self.nearest_key(section, key);
+            self.problem(origin, &path, what);
+            return false;
+        }
+        let config = Value::Table([(section.name.clone(), alone)].into_iter().collect());
+        match config.try_into::<Config>() {
+            Ok(_) => true,
+            Err(error) => {
+                let what = error.message().lines().collect::<Vec<_>>().join(" ");
+                // serde says `u16` where a person wants to read `a whole number`.
+                let what = match (known, what.split_once(", expected ")) {
+                    (Some(known), Some((seen, _))) => format!("{seen}, expected {}", known.expects),
+                    _ => what,
+                };
+                self.problem(origin, &path, what);
+                false
+            }
+        }
+    }
+
+    fn nearest_section(&self, name: &str) -> String {
+        // A key of some section written without it is the likelier mistake than a misspelt section.
+        for section in &self.sections {
+            if let Some(key) = section.keys.iter().find(|key| key.name == name) {
+                return format!("unknown section; the key {} belongs to section {}", key.name, section.name);
+            }
+        }
+        format!("unknown section; did you mean {}?", nearest(name, self.sections.iter().map(|s| &s.name)))
+    }
+
+    fn nearest_key(&self, section: &Section, key: &str) -> String {
+        for other in &self.sections {
+            if other.keys.iter().any(|known| known.name == key) {
+                return format!("unknown key; did you mean {}.{key}?", other.name);
+            }
+        }
+        let nearest = nearest(key, section.keys.iter().map(|known| &known.name));
+        format!("unknown key; did you mean {}.{nearest}?", section.name)
+    }
+
+    fn finish(mut self) -> Result<Config, ConfigError> {
+        if !self.problems.is_empty() {
+            return Err(ConfigError { problems: self.problems });
+        }
+        let mut whole = toml::Table::new();
+        for ((section, key), (value, _)) in &self.merged {
+            if key.is_empty() {
+                whole.insert(section.clone(), value.clone());
+            } else {
+                let table = whole.entry(section).or_insert_with(|| Value::Table(toml::Table::new()));
+                table.as_table_mut().expect("sections are tables").insert(key.clone(), value.clone());
+            }
+        }
+        let config: Config =
+            Value::Table(whole).try_into().map_err(|error: toml::de::Error| ConfigError {
+                problems: vec![Problem {
+                    origin: Origin::Value,
+                    key: String::new(),
+                    what: error.to_string(),
+                }],
+            })?;
+        config.check().map_err(|mut error| {
+            for problem in &mut error.problems {
+                let (section, key) = problem.key.split_once('.').unwrap_or((&problem.key, ""));
+                if let Some((_, origin)) = self.merged.remove(&(section.to_owned(), key.to_owned())) {
+                    problem.origin = origin;
+                }
+            }
+            error
+        })?;
+        Ok(config)
+    }
+}
+
+/// A parsed value without its place in the file.
+fn plain(value: DeValue<'_>) -> Value {
+    use serde::Deserialize;
+    Value::deserialize(toml::de::ValueDeserializer::from(toml::Spanned::new(0..0, value)))
+        .expect("a parsed value is a value")
+}
+
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> &'a str {
+    known
+        .max_by(|one, two| strsim::jaro_winkler(word, one).total_cmp(&strsim::jaro_winkler(word, two)))
+        .expect("there are known names")
+}

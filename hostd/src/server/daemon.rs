@@ -1,0 +1,267 @@
+//! Starts and stops the daemon. The order is the point: everything that can be wrong is found out
+//! before the host is touched, and the lock is taken before anything is written.
+
+use super::accept;
+use super::access::{Access, AccessError};
+use super::dispatch::Shared;
+use super::instance::{Instance, InstanceError};
+use super::listener::{ListenError, Listener};
+use super::metrics_http::{self, MetricsHttpError};
+use super::notify;
+use crate::audit::Audit;
+use crate::clock::SystemClock;
+use crate::config::{Config, HostDriver, LogConfig, LogFormat};
+use crate::host::Host;
+use crate::lifecycle::{Engine, OpenError, Setup};
+use crate::metrics::Metrics;
+use crate::slot::{Pool, PoolError};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+/// The daemon waits for sockets, disks and commands; it has little to compute.
+const WORKERS: usize = 2;
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The rules of who may call what.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The slots.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The Prometheus listener.
+    #[error(transparent)]
+    Metrics(#[from] MetricsHttpError),
+    /// The state folder.
+    #[error(transparent)]
+    Instance(#[from] InstanceError),
+    /// The socket.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The audit log.
+    #[error("the audit log {} cannot be opened: {error}; without it no call may change the host", .path.display())]
+    Audit {
+        /// The log.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The host.
+    #[error("this host cannot be driven: {0}")]
+    Host(String),
+    /// The records or the first look at the host.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The system lacks something basic.
+    #[error("{what}: {error}")]
+    System {
+        /// What was wanted.
+        what: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl DaemonError {
+    /// The process's exit code: 2 for a configuration that can never work, 7 for a host that is not ready.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            DaemonError::Access(_)
+            | DaemonError::Pool(_)
+            | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
+            _ => 7,
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
+    move |error| DaemonError::System { what, error }
+}
+
+/// What the configuration means, checked without touching anything.
+#[derive(Debug)]
+pub struct Checked {
+    config: Arc<Config>,
+    access: Access,
+    pool: Pool,
+}
+
+/// Check everything that can be checked without touching anything.
+pub fn check(config: Config) -> Result<Checked, DaemonError> {
+    let access = Access::new(&config.access)?;
+    let pool = Pool::new(&config.pool)?;
+    if let Some(address) = config.metrics.listen {
+        metrics_http::check(address)?;
+    }
+    Ok(Checked { config: Arc::new(config), access, pool })
+}
+
+impl Checked {
+    /// What an operator should know although it is no error.
+    pub fn warnings(&self) -> &[String] {
+        self.access.warnings()
+    }
+}
+
+/// Run the daemon until it is told to stop.
+pub fn run(checked: Checked) -> Result<(), DaemonError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .map_err(system("the runtime cannot be started"))?;
+    let done = runtime.block_on(run_with_driver(checked));
+    // Operations beyond the grace are recorded; the next start rolls them back.
+    runtime.shutdown_background();
+    done
+}
+
+async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
+    match checked.config.host.driver {
+        HostDriver::Native => Err(DaemonError::Host(
+            "this build has no driver for this system's clones (host.driver = \"native\")".to_owned(),
+        )),
+        #[cfg(feature = "fake-host")]
+        HostDriver::Fake => {
+            run_with_host(checked, |checked| {
+                let world = checked.config.paths.state.join("fake-world");
+                crate::host::fake::FakeHost::persistent(checked.pool.clone(), &world)
+                    .map_err(|error| DaemonError::Host(format!("{}: {error}", world.display())))
+            })
+            .await
+        }
+    }
+}
+
+/// Run the daemon with a host, which is made only after the lock is held.
+pub async fn run_with_host<H: Host>(
+    checked: Checked,
+    make_host: impl FnOnce(&Checked) -> Result<H, DaemonError>,
+) -> Result<(), DaemonError> {
+    let mut signals = Signals::new().map_err(system("signals cannot be caught"))?;
+    for warning in checked.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let config = checked.config.clone();
+    raise_open_files(config.server.max_connections);
+
+    let _instance = Instance::lock(&config.paths.state)?;
+    let audit = Arc::new(open_audit(&config.paths.audit)?);
+    let metrics = Arc::new(Metrics::new());
+    let metrics_listener = match config.metrics.listen {
+        Some(address) => Some(metrics_http::bind(address).await?),
+        None => None,
+    };
+    let listener = Listener::open(&config.paths.socket, &config.paths.socket_group)?;
+    let clock = Arc::new(SystemClock::new().map_err(system("the boot's name cannot be read"))?);
+
+    let host = make_host(&checked)?;
+    let setup = Setup { config: config.clone(), clock, audit: audit.clone(), metrics: metrics.clone() };
+    let engine = tokio::select! {
+        engine = Engine::open(host, setup) => engine?,
+        () = signals.stop(1) => return Ok(()),
+    };
+    tokio::spawn(engine.clone().run_timers());
+    let shared = Arc::new(Shared::new(engine, checked.access, config, &checked.pool, metrics));
+    if let Some(listener) = metrics_listener {
+        let shared = shared.clone();
+        tokio::spawn(metrics_http::serve(listener, move || shared.metrics_text()));
+    }
+    tokio::spawn(notify::watchdog());
+    tokio::spawn(reopen_on_hangup(signals.hangup, audit));
+
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %shared.config.paths.socket.display(), "serving");
+    notify::ready("serving");
+    let mut stops = signals.stops.clone();
+    let stop = async {
+        let _ = stops.wait_for(|count| *count >= 1).await;
+        tracing::info!("stopping");
+        notify::stopping();
+    };
+    let mut stops = signals.stops.clone();
+    let hurry = async {
+        let _ = stops.wait_for(|count| *count >= 2).await;
+    };
+    let left = accept::serve(shared, listener, stop, hurry).await;
+    if left > 0 {
+        tracing::warn!(left, "operations did not end in time; the next start rolls them back");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The signals a daemon knows: TERM and INT stop it, a second one at once; HUP reopens its logs.
+struct Signals {
+    stops: watch::Receiver<u32>,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (count, stops) = watch::channel(0);
+        tokio::spawn(async move {
+            loop {
+                tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+                count.send_modify(|count| *count += 1);
+            }
+        });
+        Ok(Self { stops, hangup: signal(SignalKind::hangup())? })
+    }
+
+    async fn stop(&mut self, least: u32) {
+        let _ = self.stops.wait_for(|count| *count >= least).await;
+    }
+}
+
+async fn reopen_on_hangup(mut hangup: Signal, audit: Arc<Audit>) {
+    while hangup.recv().await.is_some() {
+        notify::reloading();
+        match audit.reopen() {
+            Ok(()) => tracing::info!("audit log reopened"),
+            Err(error) => {
+                tracing::error!(%error, "the audit log cannot be reopened; the old one stays in use")
+            }
+        }
+        notify::ready("serving");
+    }
+}
+
+fn open_audit(path: &Path) -> Result<Audit, DaemonError> {
+    let fail = |error| DaemonError::Audit { path: path.to_owned(), error };
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(fail)?;
+    }
+    Audit::open(path).map_err(fail)
+}
+
+/// Connections must not run out of files before they run into their cap.
+fn raise_open_files(connections: usize) {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let wanted = connections as u64 + 256;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if soft < wanted {
+        let raised = wanted.min(hard);
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, raised, hard);
+        if raised < wanted {
+            tracing::warn!(limit = raised, wanted, "the limit of open files is below server.max_connections");
+        }
+    }
+}
+
+/// Write the log to standard error, for people or for machines.
+pub fn start_log(config: &LogConfig) {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.filter)
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    match config.format {
+        LogFormat::Human => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+}

@@ -1,0 +1,93 @@
+//! One daemon for one state folder: the lock that everything else relies on.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why this daemon may not use the state folder.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// Another one does.
+    #[error("another hostd ({holder}) already uses {}; stop it, or give this one its own paths.state", .state.display())]
+    Taken {
+        /// The state folder.
+        state: PathBuf,
+        /// Its process, as it wrote it down.
+        holder: String,
+    },
+    /// The folder cannot be used at all.
+    #[error("the state folder {} cannot be used: {error}; make it writable for hostd", .state.display())]
+    Unusable {
+        /// The state folder.
+        state: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+/// The lock; held as long as this value lives, and released by the kernel whatever happens to us.
+#[derive(Debug)]
+pub struct Instance {
+    _lock: File,
+}
+
+impl Instance {
+    /// Make the state folder if it is missing and take its lock.
+    pub fn lock(state: &Path) -> Result<Instance, InstanceError> {
+        let unusable = |error| InstanceError::Unusable { state: state.to_owned(), error };
+        DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(unusable)?;
+        let path = state.join("hostd.lock");
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(unusable)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.take(32).read_to_string(&mut holder);
+                let holder = match holder.trim() {
+                    "" => "its process is not known".to_owned(),
+                    pid => format!("process {pid}"),
+                };
+                return Err(InstanceError::Taken { state: state.to_owned(), holder });
+            }
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+        }
+        // For people only; the lock is what counts.
+        file.set_len(0).and_then(|()| file.rewind()).map_err(unusable)?;
+        writeln!(file, "{}", std::process::id()).map_err(unusable)?;
+        Ok(Instance { _lock: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_refused_until_the_first_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("a/state");
+        let first = Instance::lock(&state).unwrap();
+        let error = Instance::lock(&state).unwrap_err();
+        assert!(matches!(error, InstanceError::Taken { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        drop(first);
+        Instance::lock(&state).unwrap();
+    }
+
+    #[test]
+    fn an_unusable_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = Instance::lock(&file.join("state")).unwrap_err().to_string();
+        assert!(error.contains("file/state"), "{error}");
+    }
+}

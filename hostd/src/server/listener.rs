@@ -1,0 +1,199 @@
+//! The socket: handed over by a service manager, or made here with the right owner from the first instant.
+
+#![allow(unsafe_code)]
+
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::stat::{Mode, umask};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The path cannot be used.
+    #[error("the socket {} cannot be made: {error}; set paths.socket to a path in a folder that hostd may write", .path.display())]
+    Path {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Another daemon answers there.
+    #[error("another daemon answers on {}; stop it, or give this one its own paths.socket", .0.display())]
+    InUse(PathBuf),
+    /// Something that is not a socket is there.
+    #[error("{} exists and is not a socket; it is left alone: remove it, or set another paths.socket", .0.display())]
+    NotASocket(PathBuf),
+    /// The service manager handed over something else.
+    #[error("the service manager handed over {0}; hostd wants one listening Unix stream socket")]
+    Activation(String),
+}
+
+/// A listening socket; one that was made here is removed again when dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: tokio::net::UnixListener,
+    made: Option<PathBuf>,
+}
+
+impl Listener {
+    /// The service manager's socket if there is one, else a new one at `path`. Call it inside the runtime.
+    /// The caller holds the instance lock: only then a stale socket may be removed.
+    pub fn open(path: &Path, group: &str) -> Result<Listener, ListenError> {
+        let (socket, made) = match activated()? {
+            Some(socket) => (socket, None),
+            None => (bind(path, group)?, Some(path.to_owned())),
+        };
+        let socket = socket
+            .set_nonblocking(true)
+            .and_then(|()| tokio::net::UnixListener::from_std(socket))
+            .map_err(|error| ListenError::Path { path: path.to_owned(), error })?;
+        Ok(Listener { socket, made })
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> io::Result<tokio::net::UnixStream> {
+        Ok(self.socket.accept().await?.0)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn activated() -> Result<Option<UnixListener>, ListenError> {
+    let wrong = |what: String| ListenError::Activation(what);
+    let mut fds = sd_notify::listen_fds().map_err(|error| wrong(error.to_string()))?;
+    let fd = match (fds.next(), fds.len()) {
+        (None, _) => return Ok(None),
+        (Some(fd), 0) => fd,
+        (Some(_), more) => return Err(wrong(format!("{} sockets", more + 1))),
+    };
+    // SAFETY: LISTEN_PID names this process, so the service manager opened this descriptor for us and
+    // nothing else in this process owns it.
+    let socket = unsafe { UnixListener::from_raw_fd(fd) };
+    let stream = getsockopt(&socket, sockopt::SockType) == Ok(nix::sys::socket::SockType::Stream);
+    let listening = getsockopt(&socket, sockopt::AcceptConn) == Ok(true);
+    if !stream || !listening || socket.local_addr().is_err() {
+        return Err(wrong("a descriptor of another kind".to_owned()));
+    }
+    Ok(Some(socket))
+}
+
+fn bind(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
+    let fail = |error| ListenError::Path { path: path.to_owned(), error };
+    let gid = group_id(group);
+    if let Some(folder) = path.parent()
+        && !folder.exists()
+    {
+        make_folder(folder, gid).map_err(fail)?;
+    }
+    remove_stale(path)?;
+    // From its first instant nobody but owner and group may connect.
+    let before = umask(Mode::from_bits_truncate(0o117));
+    let bound = UnixListener::bind(path);
+    umask(before);
+    let socket = bound.map_err(fail)?;
+    if gid.is_some() {
+        chown(path, None, gid).map_err(fail)?;
+    }
+    Ok(socket)
+}
+
+fn make_folder(folder: &Path, gid: Option<u32>) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
+    // Whatever the umask took away: the group must be able to reach the socket.
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
+    chown(folder, None, gid)
+}
+
+fn group_id(group: &str) -> Option<u32> {
+    if group.is_empty() {
+        return None;
+    }
+    match nix::unistd::Group::from_name(group) {
+        Ok(Some(group)) => Some(group.gid.as_raw()),
+        _ => {
+            tracing::warn!(
+                group,
+                "paths.socket_group does not exist: only hostd's own user and group can connect"
+            );
+            None
+        }
+    }
+}
+
+fn remove_stale(path: &Path) -> Result<(), ListenError> {
+    let fail = |error| ListenError::Path { path: path.to_owned(), error };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(fail(error)),
+        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotASocket(path.to_owned())),
+        // Our lock keeps other daemons from our state folder, not from our socket's path.
+        Ok(_) if UnixStream::connect(path).is_ok() => Err(ListenError::InUse(path.to_owned())),
+        Ok(_) => fs::remove_file(path).map_err(fail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    fn group_of_this_process() -> String {
+        let gid = nix::unistd::getegid();
+        nix::unistd::Group::from_gid(gid).unwrap().map_or_else(String::new, |group| group.name)
+    }
+
+    #[tokio::test]
+    async fn the_socket_and_its_folder_are_for_owner_and_group() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/hostd.sock");
+        let listener = Listener::open(&path, &group_of_this_process()).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o660, 0o750));
+        assert_eq!(fs::metadata(&path).unwrap().gid(), nix::unistd::getegid().as_raw());
+        UnixStream::connect(&path).unwrap();
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hostd.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        let first = Listener::open(&path, "").unwrap();
+        let error = Listener::open(&path, "").unwrap_err();
+        assert!(matches!(error, ListenError::InUse(_)), "{error}");
+        assert!(path.exists());
+        drop(first);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("hostd.sock");
+        fs::write(&path, "precious").unwrap();
+        let error = Listener::open(&path, "").unwrap_err();
+        assert!(matches!(error, ListenError::NotASocket(_)), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/nonexistent", &path).unwrap();
+        assert!(matches!(Listener::open(&path, "").unwrap_err(), ListenError::NotASocket(_)));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_group_is_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        Listener::open(&dir.path().join("hostd.sock"), "no-such-group").unwrap();
+    }
+}

@@ -1,0 +1,33 @@
+//! Generated documents are committed, and this test says when one no longer fits the code.
+//!
+//! `HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs` writes them anew.
+
+use std::path::Path;
+
+fn check(path: &str, fresh: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join(path);
+    if std::env::var_os("HOSTD_UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(file.parent().expect("a folder")).unwrap();
+        std::fs::write(&file, fresh).unwrap();
+        return;
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let differs = committed.lines().zip(fresh.lines()).position(|(old, new)| old != new);
+    let line = differs.unwrap_or_else(|| committed.lines().count().min(fresh.lines().count())) + 1;
+    assert!(
+        committed == fresh,
+        "{path} no longer fits the code, from line {line} on. \
+         Write it anew: HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs"
+    );
+}
+
+#[test]
+fn openrpc_document() {
+    let document = hostd::api::openrpc::document();
+    check("docs/openrpc.json", &format!("{}\n", serde_json::to_string_pretty(&document).unwrap()));
+}
+
+#[test]
+fn default_configuration() {
+    check("docs/hostd.toml", &hostd::config::default_toml());
+}
