@@ -37,7 +37,7 @@ impl Claim<'_> {
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
             storage: my_storage.cloned(),
-            mounts: if others_storage { Default::default() } else { seen.mounts.clone() },
+            mounts: if others_storage || others_jail { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
             network: my_network.cloned(),
             // The table is ours alone, and so is every address of the pool in it.

@@ -67,7 +67,7 @@ impl<H: Host> Walk<'_, H> {
         let host = &inner.host;
         // First the network: whatever the clone does from here on, it does alone. Always, because
         // states may have outlived the entry in the table.
-        self.step("egress", host.cut_egress(names)).await;
+        let mut cut = self.step("egress", host.cut_egress(names)).await;
 
         let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
         if seen.service_ready || !seen.processes.is_empty() {
@@ -90,7 +90,14 @@ impl<H: Host> Walk<'_, H> {
         if seen.storage.is_some() {
             self.end_storage().await;
         }
-        self.verify().await
+        // The host does not show connections' states, so here only the cut's own word counts.
+        if !cut {
+            cut = self.step("egress", host.cut_egress(names)).await;
+        }
+        match self.verify().await {
+            Ended::Gone if !cut => Ended::Incomplete,
+            ended => ended,
+        }
     }
 
     /// TERM, and KILL for what does not listen; both only to processes proven to be inside.
@@ -175,10 +182,13 @@ impl<H: Host> Walk<'_, H> {
         Ended::Incomplete
     }
 
-    async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) {
-        if let Err(error) = self.progress.step(step, self.inner.bounded(step, work)).await {
+    /// One step of the walk; its error is kept and the walk goes on.
+    async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) -> bool {
+        let result = self.progress.step(step, self.inner.bounded(step, work)).await;
+        if let Err(error) = &result {
             self.errors.push(format!("{step}: {error}"));
         }
+        result.is_ok()
     }
 
     /// What of the clone is there and ours. `None`: the host cannot be looked at, so nothing may be touched.
