@@ -18,7 +18,10 @@ pub(super) struct Steps {
 impl Steps {
     /// None for programs; a live line for terminals; plain lines for pipes.
     pub(super) fn new(output: &Output) -> Steps {
-        Steps { wanted: !output.json(), terminal: std::io::stderr().is_terminal(), shown: false, open: false }
+        // A terminal that cannot move its cursor gets plain lines, too.
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = std::io::stderr().is_terminal() && !dumb;
+        Steps { wanted: !output.json(), terminal, shown: false, open: false }
     }
 
     /// Whether a person has already seen every step and its time.
