@@ -155,8 +155,8 @@ impl Firewall {
 /// A foreign object as it was planted, to see whether anybody touched it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Planted {
-    Storage(Storage),
-    Jail { jail: Jail, mounts: BTreeMap<String, Stuck>, limits: Option<Limits> },
+    Storage { storage: Storage, mounts: BTreeMap<String, Stuck> },
+    Jail { jail: Jail, limits: Option<Limits> },
     Network(Pair),
 }
 
@@ -254,8 +254,14 @@ impl World {
         for (slot, place) in &self.places {
             let name = pool.name(*slot);
             let mut note = |kind: &str, detail: &str| all.insert(format!("{kind} {name}{detail}"));
-            if place.storage.as_ref().is_some_and(|storage| storage.mark != Mark::Foreign) {
-                note("storage", "");
+            // What is mounted below a foreign folder is foreign with it.
+            if !place.foreign_storage() {
+                if place.storage.is_some() {
+                    note("storage", "");
+                }
+                for mount in place.mounts.keys() {
+                    note("mount", &format!("/{mount}"));
+                }
             }
             if place.network.as_ref().is_some_and(|pair| pair.mark != Mark::Foreign) {
                 note("network", "");
@@ -263,20 +269,17 @@ impl World {
             for dying in &place.dying {
                 note("dying", &format!(" {}", dying.jid));
             }
-            if place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign) {
-                continue; // its mounts, rules and processes are foreign with it
-            }
-            if let Some(jail) = &place.jail {
-                note("jail", "");
-                for pid in &jail.processes {
-                    note("process", &format!(" {pid}"));
+            // The rules and processes of a foreign jail are foreign with it.
+            if !place.foreign_jail() {
+                if let Some(jail) = &place.jail {
+                    note("jail", "");
+                    for pid in &jail.processes {
+                        note("process", &format!(" {pid}"));
+                    }
                 }
-            }
-            for mount in place.mounts.keys() {
-                note("mount", &format!("/{mount}"));
-            }
-            if place.limits.is_some() {
-                note("limits", "");
+                if place.limits.is_some() {
+                    note("limits", "");
+                }
             }
         }
         let by_address = |ip: &Ipv4Addr| match pool.slot_of_address(IpAddr::V4(*ip)) {
@@ -295,11 +298,12 @@ impl World {
         let untouched = self.planted.iter().filter_map(|(slot, planted)| {
             let place = self.places.get(slot)?;
             let (kind, same) = match planted {
-                Planted::Storage(storage) => ("storage", place.storage.as_ref() == Some(storage)),
+                Planted::Storage { storage, mounts } => {
+                    ("storage", place.storage.as_ref() == Some(storage) && place.mounts == *mounts)
+                }
                 Planted::Network(pair) => ("network", place.network.as_ref() == Some(pair)),
-                Planted::Jail { jail, mounts, limits } => {
-                    let same = place.jail.as_ref() == Some(jail);
-                    ("jail", same && place.mounts == *mounts && place.limits == *limits)
+                Planted::Jail { jail, limits } => {
+                    ("jail", place.jail.as_ref() == Some(jail) && place.limits == *limits)
                 }
             };
             same.then(|| format!("{kind} {}", pool.name(*slot)))
@@ -309,6 +313,14 @@ impl World {
 }
 
 impl Place {
+    pub(super) fn foreign_storage(&self) -> bool {
+        self.storage.as_ref().is_some_and(|storage| storage.mark == Mark::Foreign)
+    }
+
+    pub(super) fn foreign_jail(&self) -> bool {
+        self.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign)
+    }
+
     fn look_at_jail(&mut self) -> Option<JailSeen> {
         let why = "its path is not the clone's folder";
         let dying = self.dying.first().map(|dying| dying.mark.identity(why));
