@@ -37,11 +37,12 @@ impl Claim<'_> {
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
             storage: my_storage.cloned(),
-            mounts: if others_storage { Default::default() } else { seen.mounts.clone() },
+            mounts: if others_storage || others_jail { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
             network: my_network.cloned(),
             // The table is ours alone, and so is every address of the pool in it.
             egress: seen.egress,
+            connections: seen.connections,
             jail: my_jail.cloned(),
             processes: if others_jail { Default::default() } else { seen.processes.clone() },
             service_ready: seen.service_ready && !others_jail,

@@ -65,8 +65,7 @@ impl<H: Host> Walk<'_, H> {
     async fn run(&mut self) -> Ended {
         let (inner, names) = (self.inner, self.names);
         let host = &inner.host;
-        // First the network: whatever the clone does from here on, it does alone. Always, because
-        // states may have outlived the entry in the table.
+        // First the network: whatever the clone does from here on, it does alone.
         self.step("egress", host.cut_egress(names)).await;
 
         let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
@@ -74,7 +73,11 @@ impl<H: Host> Walk<'_, H> {
             self.step("service", host.stop_service(names)).await;
             self.end_processes().await;
         }
-        if self.look(&[Part::Mounts, Part::Storage]).await.is_some_and(|seen| !seen.mounts.is_empty()) {
+        if self
+            .look(&[Part::Mounts, Part::Storage, Part::Jail])
+            .await
+            .is_some_and(|seen| !seen.mounts.is_empty())
+        {
             self.step("mounts", host.unmount(names, Unmount::Gentle)).await;
         }
         if seen.jail.is_some_and(|jail| !jail.dying) {
@@ -89,6 +92,9 @@ impl<H: Host> Walk<'_, H> {
         }
         if seen.storage.is_some() {
             self.end_storage().await;
+        }
+        if self.look(&[Part::Egress]).await.is_some_and(|seen| seen.egress || seen.connections) {
+            self.step("egress", host.cut_egress(names)).await;
         }
         self.verify().await
     }
@@ -118,6 +124,13 @@ impl<H: Host> Walk<'_, H> {
     async fn end_storage(&mut self) {
         let (inner, names) = (self.inner, self.names);
         let host = &inner.host;
+        if let Ok(seen) = inner.look(names, &[Part::Jail]).await
+            && let Some(why) = ours::foreign(&seen)
+        {
+            self.errors
+                .push(format!("storage: something that is not ours runs from it ({why}): stop that first"));
+            return;
+        }
         let patience = Duration::from_millis(inner.config.lifecycle.busy_patience_ms);
         let mut pause = FIRST_PAUSE;
         let mut waited = Duration::ZERO;
@@ -175,6 +188,7 @@ impl<H: Host> Walk<'_, H> {
         Ended::Incomplete
     }
 
+    /// One step of the walk; its error is kept and the walk goes on.
     async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) {
         if let Err(error) = self.progress.step(step, self.inner.bounded(step, work)).await {
             self.errors.push(format!("{step}: {error}"));

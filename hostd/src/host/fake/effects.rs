@@ -99,7 +99,7 @@ impl World {
 
     pub(super) fn begin_move_aside(&mut self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
         let place = self.place(names.slot);
-        if place.storage.is_some() && place.jail.is_some() {
+        if place.storage.is_some() && place.jail.is_some() && !place.foreign_jail() {
             return Err(busy(&names.dataset, "a jail runs from it"));
         }
         match &mut place.storage {
@@ -357,11 +357,9 @@ impl World {
 
     pub(super) fn begin_unmount(&mut self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let place = self.place(names.slot);
-        let theirs = place.storage.as_ref().is_some_and(|storage| storage.mark == Mark::Foreign);
-        if theirs && !place.mounts.is_empty() {
+        if place.foreign_storage() {
             return Err(foreign(&names.folder.display().to_string()));
         }
-        place.refuse_foreign_jail(names)?;
         let deepest = place.mounts.iter().rev().find(|(_, stuck)| place.goes(**stuck, how));
         if let Some(deepest) = deepest.map(|(path, _)| path.clone()) {
             place.mounts.remove(&deepest);
@@ -401,10 +399,7 @@ fn first_rule(limits: &Limits) -> Limits {
 
 impl Place {
     fn refuse_foreign_jail(&self, names: &SlotNames) -> HostResult<()> {
-        match &self.jail {
-            Some(jail) if jail.mark == Mark::Foreign => Err(foreign(names.name.as_str())),
-            _ => Ok(()),
-        }
+        if self.foreign_jail() { Err(foreign(names.name.as_str())) } else { Ok(()) }
     }
 
     /// Why the storage cannot be unmounted now.
@@ -412,7 +407,7 @@ impl Place {
         let forced = self.storage.as_ref().is_some_and(|storage| storage.forced);
         if !self.mounts.is_empty() {
             Some("something is mounted below it")
-        } else if self.jail.is_some() {
+        } else if self.jail.is_some() && !self.foreign_jail() {
             Some("a jail runs from it")
         } else if !self.dying.is_empty() && !forced {
             Some("pool or dataset is busy")
@@ -422,7 +417,8 @@ impl Place {
     }
 
     fn goes(&self, stuck: Stuck, how: Unmount) -> bool {
-        let in_use = self.jail.as_ref().is_some_and(|jail| !jail.processes.is_empty());
+        let in_use =
+            !self.foreign_jail() && self.jail.as_ref().is_some_and(|jail| !jail.processes.is_empty());
         match how {
             Unmount::Gentle => stuck == Stuck::No && !in_use,
             Unmount::Force => stuck != Stuck::Always,
@@ -436,7 +432,7 @@ impl Place {
         if polls > 0 {
             self.dying.push(Dying { jid: jail.jid, mark: jail.mark, polls });
         }
-        if let Some(pair) = &mut self.network {
+        if let Some(pair) = self.network.as_mut().filter(|pair| pair.mark != Mark::Foreign) {
             (pair.in_jail, pair.configured) = (false, false);
         }
     }

@@ -1,7 +1,7 @@
 //! The hand that meddles: what administrators, other tools, kernels and reboots do to a host.
 
 use super::effects::{JAIL_MOUNTS, half_pair};
-use super::world::{Jail, Mark, Pair, Planted, Storage, Stuck, Table, World};
+use super::world::{Jail, Mark, Pair, Place, Planted, Storage, Stuck, Table, World};
 use super::{FakeHost, lock};
 use crate::api::{Limits, SnapshotName};
 use crate::host::Part;
@@ -15,18 +15,21 @@ impl FakeHost {
     pub fn reboot(&self) {
         self.meddle(|world| {
             for place in world.places.values_mut() {
-                let mut storage = place.storage.take();
-                if let Some(storage) = &mut storage
-                    && storage.mark != Mark::Foreign
-                {
+                if place.foreign_storage() {
+                    // Its owner's fstab brings its mounts back.
+                    let (storage, mounts) = (place.storage.take(), std::mem::take(&mut place.mounts));
+                    *place = Place { storage, mounts, ..Place::default() };
+                    continue;
+                }
+                *place = Place { storage: place.storage.take(), ..Place::default() };
+                if let Some(storage) = &mut place.storage {
                     (storage.mounted, storage.busy_tries, storage.forced) = (true, 0, false);
                 }
-                *place = super::world::Place { storage, ..Default::default() };
             }
             for storage in world.aside.values_mut() {
                 storage.busy_tries = 0;
             }
-            world.planted.retain(|(_, planted)| matches!(planted, Planted::Storage(_)));
+            world.planted.retain(|(_, planted)| matches!(planted, Planted::Storage { .. }));
             world.firewall.states.clear();
             world.firewall.table = None;
             world.firewall.rules = false;
@@ -85,7 +88,7 @@ impl FakeHost {
     pub fn kill_jail(&self, slot: Slot) {
         self.meddle(|world| {
             let place = world.place(slot);
-            if place.jail.as_ref().is_some_and(|jail| jail.mark != Mark::Foreign) {
+            if !place.foreign_jail() {
                 place.end_jail();
             }
         });
@@ -102,7 +105,7 @@ impl FakeHost {
     pub fn remove_limits_of(&self, slot: Slot) {
         self.meddle(|world| {
             let place = world.place(slot);
-            if !place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign) {
+            if !place.foreign_jail() {
                 place.limits = None;
             }
         });
@@ -129,8 +132,7 @@ impl FakeHost {
         let how = if until_force { Stuck::UntilForce } else { Stuck::Always };
         self.meddle(|world| {
             let place = world.place(slot);
-            let theirs = place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign);
-            if place.storage.as_ref().is_some_and(|storage| storage.mark != Mark::Foreign) && !theirs {
+            if place.storage.is_some() && !place.foreign_storage() {
                 place.mounts.insert(JAIL_MOUNTS[0].to_owned(), how);
             }
         });
@@ -148,10 +150,9 @@ impl FakeHost {
 
     /// The processes in the slot's jail end by KILL only.
     pub fn ignore_term(&self, slot: Slot) {
-        self.meddle(|world| {
-            if let Some(jail) = &mut world.place(slot).jail {
-                jail.ignores_term = true;
-            }
+        self.meddle(|world| match &mut world.place(slot).jail {
+            Some(jail) if jail.mark != Mark::Foreign => jail.ignores_term = true,
+            _ => {}
         });
     }
 
@@ -170,15 +171,16 @@ impl FakeHost {
         });
     }
 
-    /// Somebody else's object under the slot's name. A foreign jail comes with its own mount, limits
-    /// and process. Answers false, and plants nothing, where something is already.
+    /// Somebody else's object under the slot's name: storage with something mounted below it, a jail
+    /// (whose folder is elsewhere) with limits and a process, or an interface pair. Answers false, and
+    /// plants nothing, where something is already.
     pub fn plant_foreign(&self, slot: Slot, part: Part) -> bool {
         let created = lock(&self.shared.clock).now().stamp();
         self.meddle(|world| {
             let (jid, pid) = (world.number(), world.number());
             let place = world.place(slot);
             let planted = match part {
-                Part::Storage if place.storage.is_none() => {
+                Part::Storage if place.storage.is_none() && place.mounts.is_empty() => {
                     let storage = Storage {
                         mark: Mark::Foreign,
                         snapshot: None,
@@ -188,7 +190,9 @@ impl FakeHost {
                         busy_tries: 0,
                         forced: false,
                     };
-                    Planted::Storage(place.storage.insert(storage).clone())
+                    place.storage = Some(storage.clone());
+                    place.mounts = BTreeMap::from([("data".to_owned(), Stuck::No)]);
+                    Planted::Storage { storage, mounts: place.mounts.clone() }
                 }
                 Part::Network if place.network.is_none() => {
                     let pair = Pair {
@@ -200,8 +204,7 @@ impl FakeHost {
                     };
                     Planted::Network(place.network.insert(pair).clone())
                 }
-                Part::Jail if place.jail.is_none() && place.mounts.is_empty() && place.limits.is_none() => {
-                    place.mounts = BTreeMap::from([(JAIL_MOUNTS[0].to_owned(), Stuck::No)]);
+                Part::Jail if place.jail.is_none() && place.limits.is_none() => {
                     place.limits = Some(Limits { memory_bytes: Some(1 << 30), ..Limits::default() });
                     let jail = Jail {
                         jid,
@@ -211,7 +214,7 @@ impl FakeHost {
                         service_ready: false,
                     };
                     place.jail = Some(jail.clone());
-                    Planted::Jail { jail, mounts: place.mounts.clone(), limits: place.limits }
+                    Planted::Jail { jail, limits: place.limits }
                 }
                 _ => return false,
             };

@@ -528,6 +528,8 @@ async fn foreign_objects_are_refused_by_every_effect_and_never_change() {
     assert!(matches!(clone.jail.unwrap().identity, Identity::Foreign(_)));
     assert!(matches!(clone.network.unwrap().identity, Identity::Foreign(_)));
 
+    host.ignore_term(slot());
+    assert_eq!(host.foreign(), planted);
     host.meddle(|world| world.place(slot()).limits = None);
     assert!(!host.foreign().contains("jail browsertask001"), "a changed one is missing");
     host.reboot();

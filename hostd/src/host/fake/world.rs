@@ -155,8 +155,8 @@ impl Firewall {
 /// A foreign object as it was planted, to see whether anybody touched it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Planted {
-    Storage(Storage),
-    Jail { jail: Jail, mounts: BTreeMap<String, Stuck>, limits: Option<Limits> },
+    Storage { storage: Storage, mounts: BTreeMap<String, Stuck> },
+    Jail { jail: Jail, limits: Option<Limits> },
     Network(Pair),
 }
 
@@ -207,7 +207,8 @@ impl World {
 
     /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
     pub(super) fn observe(&mut self, pool: &Pool, slot: Slot, parts: &[Part], now: &Moment) -> ObservedClone {
-        let member = self.firewall.is_member(pool.names(slot).ip);
+        let ip = pool.names(slot).ip;
+        let (member, connected) = (self.firewall.is_member(ip), self.firewall.states.contains(&ip));
         let mut seen = ObservedClone::default();
         let mut empty = Place::default();
         let place = self.places.get_mut(&slot).unwrap_or(&mut empty);
@@ -219,7 +220,7 @@ impl World {
                 Part::Mounts => seen.mounts = place.mounts.keys().cloned().collect(),
                 Part::Limits => seen.limits = place.limits,
                 Part::Network => seen.network = place.network.as_ref().map(Pair::seen),
-                Part::Egress => seen.egress = member,
+                Part::Egress => (seen.egress, seen.connections) = (member, connected),
                 Part::Jail => seen.jail = place.look_at_jail(),
                 Part::Service => {
                     if let Some(jail) = &place.jail {
@@ -235,7 +236,8 @@ impl World {
     /// Look at everything. Whether services answer is not part of it.
     pub(super) fn inventory(&mut self, pool: &Pool, now: &Moment) -> Inventory {
         let members = self.firewall.table.iter().flat_map(|table| &table.members);
-        let stray = members.filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
+        let stray =
+            members.chain(&self.firewall.states).filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
         let slots: BTreeSet<Slot> = self.places.keys().copied().chain(stray).collect();
         let clones = slots.into_iter().map(|slot| {
             let mut seen = self.observe(pool, slot, Part::ALL, now);
@@ -252,8 +254,14 @@ impl World {
         for (slot, place) in &self.places {
             let name = pool.name(*slot);
             let mut note = |kind: &str, detail: &str| all.insert(format!("{kind} {name}{detail}"));
-            if place.storage.as_ref().is_some_and(|storage| storage.mark != Mark::Foreign) {
-                note("storage", "");
+            // What is mounted below a foreign folder is foreign with it.
+            if !place.foreign_storage() {
+                if place.storage.is_some() {
+                    note("storage", "");
+                }
+                for mount in place.mounts.keys() {
+                    note("mount", &format!("/{mount}"));
+                }
             }
             if place.network.as_ref().is_some_and(|pair| pair.mark != Mark::Foreign) {
                 note("network", "");
@@ -261,20 +269,17 @@ impl World {
             for dying in &place.dying {
                 note("dying", &format!(" {}", dying.jid));
             }
-            if place.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign) {
-                continue; // its mounts, rules and processes are foreign with it
-            }
-            if let Some(jail) = &place.jail {
-                note("jail", "");
-                for pid in &jail.processes {
-                    note("process", &format!(" {pid}"));
+            // The rules and processes of a foreign jail are foreign with it.
+            if !place.foreign_jail() {
+                if let Some(jail) = &place.jail {
+                    note("jail", "");
+                    for pid in &jail.processes {
+                        note("process", &format!(" {pid}"));
+                    }
                 }
-            }
-            for mount in place.mounts.keys() {
-                note("mount", &format!("/{mount}"));
-            }
-            if place.limits.is_some() {
-                note("limits", "");
+                if place.limits.is_some() {
+                    note("limits", "");
+                }
             }
         }
         let by_address = |ip: &Ipv4Addr| match pool.slot_of_address(IpAddr::V4(*ip)) {
@@ -293,11 +298,12 @@ impl World {
         let untouched = self.planted.iter().filter_map(|(slot, planted)| {
             let place = self.places.get(slot)?;
             let (kind, same) = match planted {
-                Planted::Storage(storage) => ("storage", place.storage.as_ref() == Some(storage)),
+                Planted::Storage { storage, mounts } => {
+                    ("storage", place.storage.as_ref() == Some(storage) && place.mounts == *mounts)
+                }
                 Planted::Network(pair) => ("network", place.network.as_ref() == Some(pair)),
-                Planted::Jail { jail, mounts, limits } => {
-                    let same = place.jail.as_ref() == Some(jail);
-                    ("jail", same && place.mounts == *mounts && place.limits == *limits)
+                Planted::Jail { jail, limits } => {
+                    ("jail", place.jail.as_ref() == Some(jail) && place.limits == *limits)
                 }
             };
             same.then(|| format!("{kind} {}", pool.name(*slot)))
@@ -307,6 +313,14 @@ impl World {
 }
 
 impl Place {
+    pub(super) fn foreign_storage(&self) -> bool {
+        self.storage.as_ref().is_some_and(|storage| storage.mark == Mark::Foreign)
+    }
+
+    pub(super) fn foreign_jail(&self) -> bool {
+        self.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign)
+    }
+
     fn look_at_jail(&mut self) -> Option<JailSeen> {
         let why = "its path is not the clone's folder";
         let dying = self.dying.first().map(|dying| dying.mark.identity(why));

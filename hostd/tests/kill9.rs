@@ -1,0 +1,459 @@
+//! `kill -9` at any moment loses nothing and leaves nothing.
+//!
+//! The real daemon runs on the fake host. Clients create, renew, destroy and reap without pause,
+//! while the daemon is killed and started again on the same state folder, over and over, also in the
+//! middle of its start. Nobody tells the clients; they only see connections break. In the end
+//! everything is destroyed, and then nothing may be left.
+//!
+//! `HOSTD_KILL9_COUNT` sets the number of kills, `HOSTD_KILL9_SEED` repeats a run's random choices
+//! (not its timing).
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{CallError, Daemon, Lab, Random, Wire, wait_for};
+use hostd::host::Part;
+use hostd::host::fake::FakeHost;
+use hostd::slot::{Pool, Slot};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+const CLIENTS: u64 = 4;
+const SLOTS: u16 = 24;
+/// No client keeps more, so that there is always a slot to be had.
+const CLONES_PER_CLIENT: usize = 3;
+/// A clone's life when it must not pass during the test.
+const FOR_EVER: u64 = 86_400;
+
+/// Clones that a client was given and nobody has asked to destroy: they must be there.
+type Live = BTreeMap<String, String>;
+
+#[derive(Default)]
+struct Figures {
+    created: AtomicU64,
+    renewed: AtomicU64,
+    destroyed: AtomicU64,
+    reaped: AtomicU64,
+    refused: AtomicU64,
+    cut: AtomicU64,
+}
+
+struct Run {
+    socket: PathBuf,
+    pool: Pool,
+    world: FakeHost,
+    live: Mutex<Live>,
+    wrong: Mutex<Vec<String>>,
+    refusals: Mutex<BTreeMap<String, u64>>,
+    figures: Figures,
+    over: AtomicBool,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+fn from_env(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+impl Run {
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap()
+    }
+
+    fn wrong(&self, what: String) {
+        self.wrong.lock().unwrap().push(what);
+    }
+
+    fn sound(&self) -> bool {
+        self.wrong.lock().unwrap().is_empty()
+    }
+
+    /// A clone was given to a client. Its slot cannot be anybody else's.
+    fn given(&self, name: &str, clone_id: &str) {
+        let before = self.live().insert(name.to_owned(), clone_id.to_owned());
+        if before.as_ref().is_some_and(|before| before != clone_id) {
+            self.wrong(format!("{name} was given as {clone_id} while {before:?} lives in it"));
+        }
+    }
+
+    /// Count an error answer. Some can only be a defect.
+    fn refused(&self, call: &str, code: &str, message: &str) {
+        count(&self.figures.refused);
+        *self.refusals.lock().unwrap().entry(format!("{call} {code}")).or_default() += 1;
+        const EXPECTED: [&str; 7] = [
+            "host_full",
+            "name_taken",
+            "request_finished",
+            "incomplete",
+            "wrong_clone",
+            "host_not_ready",
+            "step_failed",
+        ];
+        if !EXPECTED.contains(&code) {
+            self.wrong(format!("{call}: {code}: {message}"));
+        }
+    }
+
+    fn slot(&self, name: &str) -> Slot {
+        self.pool.slot_of_name(name).unwrap()
+    }
+}
+
+/// One client: what it has, and what it asked for and was not answered.
+struct Client<'a> {
+    run: &'a Run,
+    random: Random,
+    number: u64,
+    requests: u64,
+    have: Vec<Clone>,
+    /// Creates that it will repeat.
+    unanswered: Vec<String>,
+    /// Destroys that it will repeat.
+    unfinished: Vec<Clone>,
+    wire: Option<Wire>,
+}
+
+struct Clone {
+    request: String,
+    name: String,
+    clone_id: String,
+}
+
+impl Client<'_> {
+    fn work(&mut self) {
+        while !self.run.over.load(Ordering::Relaxed) {
+            match self.random.below(10) {
+                0..4 if self.mine() < CLONES_PER_CLIENT || !self.unanswered.is_empty() => self.create(),
+                0..5 => self.renew(),
+                5..9 => self.destroy(),
+                _ => self.reap(),
+            }
+        }
+    }
+
+    /// How many clones may be there because of it.
+    fn mine(&self) -> usize {
+        self.have.len() + self.unanswered.len() + self.unfinished.len()
+    }
+
+    /// One call. `None`: the daemon went away before it answered.
+    fn call(&mut self, method: &str, params: Value) -> Option<Result<Value, String>> {
+        if self.wire.is_none() {
+            match Wire::connect(&self.run.socket) {
+                Ok(wire) => self.wire = Some(wire),
+                Err(_) => {
+                    std::thread::sleep(Duration::from_millis(2));
+                    return None;
+                }
+            }
+        }
+        let began = Instant::now();
+        match self.wire.as_mut()?.call(method, params) {
+            Ok(result) => Some(Ok(result)),
+            Err(CallError::Refused(code, message)) => {
+                self.run.refused(method, &code, &message);
+                // Pressing on at once would only be refused again.
+                std::thread::sleep(Duration::from_millis(5));
+                Some(Err(code))
+            }
+            Err(CallError::Gone(error)) => {
+                if began.elapsed() >= common::PATIENCE {
+                    self.run.wrong(format!("{method} was not answered: {error}"));
+                }
+                count(&self.run.figures.cut);
+                self.wire = None;
+                None
+            }
+        }
+    }
+
+    fn create(&mut self) {
+        let request = match self.unanswered.pop() {
+            Some(request) => request,
+            None => {
+                self.requests += 1;
+                format!("client{}-{}", self.number, self.requests)
+            }
+        };
+        let short = self.random.percent(25);
+        let life = if short { 1 } else { FOR_EVER };
+        let answer =
+            self.call("browser-clone-create", json!({"request_id": request, "deadline_seconds": life}));
+        let Some(answer) = answer else {
+            self.unanswered.push(request);
+            return;
+        };
+        let Ok(result) = answer else { return };
+        let text = |key: &str| result["clone"][key].as_str().unwrap_or_default().to_owned();
+        let (name, clone_id) = (text("name"), text("clone_id"));
+        count(if result["renewed"] == true { &self.run.figures.renewed } else { &self.run.figures.created });
+        // Its deadline takes a short one; nobody may rely on it.
+        if !short {
+            self.run.given(&name, &clone_id);
+            self.have.push(Clone { request, name, clone_id });
+        }
+    }
+
+    fn renew(&mut self) {
+        if self.have.is_empty() {
+            return;
+        }
+        let chosen = self.random.below(self.have.len() as u64) as usize;
+        let (request, expected) = (self.have[chosen].request.clone(), self.have[chosen].clone_id.clone());
+        let params = json!({"request_id": request, "deadline_seconds": FOR_EVER});
+        match self.call("browser-clone-create", params) {
+            Some(Ok(result)) if result["renewed"] == true && result["clone"]["clone_id"] == expected => {
+                count(&self.run.figures.renewed);
+            }
+            None => {}
+            other => self.run.wrong(format!("renewing the live clone {expected}: {other:?}")),
+        }
+    }
+
+    fn destroy(&mut self) {
+        let (clone, repeated) = match self.unfinished.pop() {
+            Some(clone) => (clone, true),
+            None if self.have.is_empty() => return,
+            None => {
+                let chosen = self.random.below(self.have.len() as u64) as usize;
+                let clone = self.have.swap_remove(chosen);
+                self.run.live().remove(&clone.name);
+                self.make_it_hard(self.run.slot(&clone.name));
+                (clone, false)
+            }
+        };
+        let params = json!({"name": clone.name, "clone_id": clone.clone_id});
+        match self.call("browser-clone-destroy", params) {
+            Some(Ok(_)) => count(&self.run.figures.destroyed),
+            // The first call got through before the daemon died, and the slot has its next clone by now.
+            Some(Err(code)) if code == "wrong_clone" && repeated => {}
+            Some(Err(code)) if code == "wrong_clone" => {
+                self.run.wrong(format!("{} was live as {} and is not", clone.name, clone.clone_id));
+            }
+            Some(Err(_)) | None => self.unfinished.push(clone),
+        }
+    }
+
+    /// What a host does to those who clean up.
+    fn make_it_hard(&mut self, slot: Slot) {
+        let world = &self.run.world;
+        match self.random.below(12) {
+            0 => world.make_busy(slot, 2),
+            1 => world.make_busy(slot, 12),
+            2 => world.make_dying(slot, 3),
+            3 => world.stick_mount(slot, true),
+            4 => world.remove_interface(slot),
+            5 => world.kill_jail(slot),
+            6 => world.forget_mark(slot),
+            7 => world.reload_firewall(),
+            _ => {}
+        }
+    }
+
+    fn reap(&mut self) {
+        if let Some(Ok(result)) = self.call("browser-clone-reap", json!({})) {
+            let reaped = result["reaped"].as_array().map_or(0, Vec::len);
+            self.run.figures.reaped.fetch_add(reaped as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Every clone that a client has must be listed as it was given. Those that a client began to destroy
+/// while we looked are not held against the daemon.
+fn check_live(run: &Run) {
+    let before = run.live().clone();
+    let Ok(mut wire) = Wire::connect(&run.socket) else { return };
+    let Ok(listed) = wire.call("browser-clone-list", json!({})) else { return };
+    let listed: BTreeMap<&str, &Value> = listed["clones"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|clone| (clone["name"].as_str().unwrap_or_default(), clone))
+        .collect();
+    let after = run.live();
+    for (name, id) in before.iter().filter(|(name, id)| after.get(*name) == Some(id)) {
+        match listed.get(name.as_str()) {
+            Some(clone) if clone["clone_id"] == **id && clone["state"] == "ready" => {}
+            other => run.wrong(format!("{name} {id} is live but listed as {other:?}")),
+        }
+    }
+}
+
+fn start(lab: &Lab, run: &Run) -> Option<Daemon> {
+    let mut daemon = lab.start();
+    match daemon.wait_ready() {
+        Ok(()) => Some(daemon),
+        Err(error) => {
+            run.wrong(error);
+            None
+        }
+    }
+}
+
+/// Kill and start again; answers how many kills struck before the daemon took connections.
+fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -> u64 {
+    let mut in_start = 0;
+    for _ in 0..kills {
+        if random.percent(15) {
+            let daemon = lab.start();
+            std::thread::sleep(Duration::from_micros(random.below(30_000)));
+            daemon.kill9();
+            in_start += 1;
+            continue;
+        }
+        let Some(daemon) = start(lab, run) else { return in_start };
+        check_live(run);
+        std::thread::sleep(Duration::from_micros(random.below(600_000)));
+        daemon.kill9();
+        if !run.sound() {
+            return in_start;
+        }
+    }
+    in_start
+}
+
+/// What is neither ready nor foreign goes without anybody asking for it.
+fn settle(run: &Run) {
+    let mut left = Value::Null;
+    let settled = wait_for(|| {
+        let mut wire = Wire::connect(&run.socket).ok()?;
+        let mut listed = wire.call("browser-clone-list", json!({})).ok()?;
+        let clones = listed["clones"].as_array_mut()?;
+        clones.retain(|clone| clone["state"] != "ready" && clone["state"] != "foreign");
+        left = listed["clones"].take();
+        (left == json!([])).then_some(())
+    });
+    if settled.is_none() {
+        run.wrong(format!("nobody goes on with {left}"));
+    }
+}
+
+/// Destroy everything that is listed, as an operator would.
+fn destroy_all(run: &Run) {
+    let done = wait_for(|| {
+        let mut wire = Wire::connect(&run.socket).ok()?;
+        let listed = wire.call("browser-clone-list", json!({})).ok()?;
+        let mut left = false;
+        for clone in listed["clones"].as_array()? {
+            if clone["state"] == "foreign" || clone["state"] == "quarantined" {
+                continue;
+            }
+            left = true;
+            if !clone["clone_id"].is_null() {
+                let params = json!({"name": clone["name"], "clone_id": clone["clone_id"]});
+                // What cannot be finished now is gone on with by the reaper, and listed again.
+                let _ = wire.call("browser-clone-destroy", params);
+            }
+        }
+        (!left).then_some(())
+    });
+    if done.is_none() {
+        run.wrong("not everything could be destroyed".into());
+    }
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_is_left() {
+    let kills = from_env("HOSTD_KILL9_COUNT").unwrap_or(200);
+    let seed = from_env("HOSTD_KILL9_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    println!("figure: kill9 seed {seed}");
+    let lab = Lab::new(SLOTS, "");
+    lab.set_latency(2);
+    let world = lab.world();
+    for (number, part) in [(3, Part::Storage), (5, Part::Jail), (7, Part::Network)] {
+        assert!(world.plant_foreign(Slot::new(number).unwrap(), part));
+    }
+    let foreign = world.foreign();
+    let run = Run {
+        socket: lab.socket(),
+        pool: lab.pool().clone(),
+        world,
+        live: Mutex::default(),
+        wrong: Mutex::default(),
+        refusals: Mutex::default(),
+        figures: Figures::default(),
+        over: AtomicBool::new(false),
+    };
+
+    let began = Instant::now();
+    let in_start = std::thread::scope(|scope| {
+        for number in 0..CLIENTS {
+            let run = &run;
+            let random = Random::new(seed ^ (number + 1).wrapping_mul(0x5851_f42d_4c95_7f2d));
+            scope.spawn(move || {
+                let mut client = Client {
+                    run,
+                    random,
+                    number,
+                    requests: 0,
+                    have: Vec::new(),
+                    unanswered: Vec::new(),
+                    unfinished: Vec::new(),
+                    wire: None,
+                };
+                client.work();
+            });
+        }
+        let in_start = kill_again_and_again(&lab, &run, &mut Random::new(seed), kills);
+        run.over.store(true, Ordering::Relaxed);
+        in_start
+    });
+
+    // The last start: what is live is still there, and everything else goes.
+    let daemon = start(&lab, &run);
+    check_live(&run);
+    let live = run.live().len();
+    let storage = run.world.ours();
+    for name in run.live().keys().filter(|name| !storage.contains(&format!("storage {name}"))) {
+        run.wrong(format!("{name} is live and has no files"));
+    }
+    settle(&run);
+    destroy_all(&run);
+    let left = wait_for(|| run.world.ours().is_empty().then_some(()));
+    let records = || -> BTreeSet<String> {
+        let folder = std::fs::read_dir(lab.path().join("state/records")).unwrap();
+        folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let released = wait_for(|| records().is_empty().then_some(()));
+    let mut wrong = std::mem::take(&mut *run.wrong.lock().unwrap());
+    if left.is_none() {
+        wrong.push(format!("left on the host: {:?}", run.world.ours()));
+    }
+    if released.is_none() {
+        wrong.push(format!("records of nothing: {:?}", records()));
+    }
+    if run.world.foreign() != foreign {
+        wrong.push(format!("foreign objects touched: {:?} is left of {foreign:?}", run.world.foreign()));
+    }
+    drop(daemon);
+
+    let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let figures = &run.figures;
+    println!(
+        "figure: kill9 {kills} kills ({in_start} during start) in {:.0} s: {} created, {} renewed, \
+         {} destroyed, {} reaped by call, {} refused, {} calls cut off, {live} live through the last kill, \
+         {} objects leaked",
+        began.elapsed().as_secs_f64(),
+        number(&figures.created),
+        number(&figures.renewed),
+        number(&figures.destroyed),
+        number(&figures.reaped),
+        number(&figures.refused),
+        number(&figures.cut),
+        run.world.ours().len(),
+    );
+    println!("figure: kill9 refusals {:?}", run.refusals.lock().unwrap());
+    if !wrong.is_empty() {
+        let log = lab.log_tail();
+        let folder = lab.keep();
+        panic!("seed {seed}, folder {}:\n{}\n\n{log}", folder.display(), wrong.join("\n"));
+    }
+    assert!(number(&figures.created) > kills / 4, "the daemon was given too little to do");
+}

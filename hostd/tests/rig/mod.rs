@@ -1,0 +1,199 @@
+//! An engine on the fake host with a clock of its own: restarts, reboots and the questions that
+//! every lifecycle test ends with.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use hostd::api::{
+    CloneInfo, CloneName, CloneParams, CloneState, CreateParams, CreateResult, DestroyResult, ListParams,
+    ReapParams, ReapResult, RpcError,
+};
+use hostd::audit::{Actor, Audit};
+use hostd::clock::{Clock, Moment};
+use hostd::config::Config;
+use hostd::host::fake::{FakeHost, SimulatedCrash, quiet_crashes};
+use hostd::lifecycle::{Caller, Engine, Setup};
+use hostd::metrics::Metrics;
+use hostd::slot::{Pool, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+/// A clock that only the test moves.
+#[derive(Debug)]
+pub struct TestClock(Mutex<Moment>);
+
+impl Clock for TestClock {
+    fn now(&self) -> Moment {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl TestClock {
+    pub fn advance(&self, by: Duration) {
+        let mut now = self.0.lock().unwrap();
+        now.mono += by;
+        now.wall += by;
+    }
+
+    pub fn reboot(&self) {
+        let mut now = self.0.lock().unwrap();
+        now.boot = format!("{}+", now.boot);
+        now.mono = Duration::from_secs(20);
+        now.wall += Duration::from_secs(60);
+    }
+
+    /// What NTP or an administrator does.
+    pub fn set_wall(&self, wall: SystemTime) {
+        self.0.lock().unwrap().wall = wall;
+    }
+}
+
+pub const SLOTS: u16 = 6;
+
+/// A runtime with paused time and one thread for writes, so that one can wait for those before it.
+pub fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).max_blocking_threads(1).build().unwrap()
+}
+
+pub struct Rig {
+    pub dir: tempfile::TempDir,
+    pub host: FakeHost,
+    pub clock: Arc<TestClock>,
+    pub config: Arc<Config>,
+    pub engine: Engine<FakeHost>,
+}
+
+pub fn caller(uid: u32) -> Caller {
+    Caller { actor: Actor::Peer { uid, pid: None }, uid: Some(uid), operator: false }
+}
+
+pub fn operator() -> Caller {
+    Caller { operator: true, ..caller(0) }
+}
+
+pub fn slot(number: u16) -> Slot {
+    Slot::new(number).unwrap()
+}
+
+pub fn request(id: &str) -> CreateParams {
+    CreateParams::new(id.parse().unwrap())
+}
+
+impl Rig {
+    pub async fn new() -> Rig {
+        Rig::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Config)) -> Rig {
+        quiet_crashes();
+        // In memory where there is such a folder: thousands of synced records, and no power is lost here.
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let mut config = Config::default();
+        config.paths.state = dir.path().join("state");
+        config.paths.audit = dir.path().join("audit.log");
+        config.pool.last_slot = SLOTS;
+        config.lifecycle.step_timeout_seconds = 5;
+        config.lifecycle.busy_patience_ms = 500;
+        change(&mut config);
+        let start = Moment {
+            boot: "boot".into(),
+            mono: Duration::from_secs(1000),
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+        };
+        let clock = Arc::new(TestClock(Mutex::new(start)));
+        let host = FakeHost::new(Pool::new(&config.pool).unwrap());
+        host.set_clock(clock.clone());
+        let config = Arc::new(config);
+        let engine = open(&host, &config, &clock).await;
+        engine.reconcile_now().await;
+        Rig { dir, host, clock, config, engine }
+    }
+
+    /// The process dies and a new one starts on the same state folder and host.
+    pub async fn restart(&mut self) {
+        self.host = self.host.restarted();
+        // A dead process writes nothing any more: its tasks that still live in this one die at their next
+        // write, and a write that has begun is waited for (see `runtime`).
+        self.engine.store().set_hook(Some(Box::new(|_| std::panic::panic_any(SimulatedCrash))));
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        self.engine = open(&self.host, &self.config, &self.clock).await;
+    }
+
+    /// The machine restarts.
+    pub async fn reboot(&mut self) {
+        self.host.reboot();
+        self.clock.reboot();
+        self.restart().await;
+    }
+
+    /// Let the timer run until nothing is left to do, quarantines included, without a deadline passing.
+    pub async fn settle(&self) {
+        for _ in 0..8 {
+            self.engine.reconcile_now().await;
+            self.clock.advance(Duration::from_secs(self.config.lifecycle.quarantine_seconds + 1));
+        }
+        self.engine.reconcile_now().await;
+    }
+
+    pub async fn create(&self, id: &str) -> Result<CreateResult, RpcError> {
+        self.engine.create(&caller(1000), request(id), None).await
+    }
+
+    pub async fn destroy(&self, clone: &CloneInfo) -> Result<DestroyResult, RpcError> {
+        self.engine.destroy(&caller(1000), params(clone), None).await
+    }
+
+    pub async fn reap(&self) -> Result<ReapResult, RpcError> {
+        self.engine.reap(&operator(), ReapParams::default(), None).await
+    }
+
+    pub fn list(&self) -> BTreeMap<CloneName, CloneInfo> {
+        let list = self.engine.list(&operator(), &ListParams::default());
+        list.clones.into_iter().map(|clone| (clone.name.clone(), clone)).collect()
+    }
+
+    pub fn states(&self) -> BTreeMap<String, CloneState> {
+        self.list().into_iter().map(|(name, clone)| (name.into(), clone.state)).collect()
+    }
+
+    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else.
+    pub fn check_settled(&self, context: &str) -> usize {
+        let list = self.list();
+        let ours = self.host.ours();
+        let mut expected_table = BTreeSet::new();
+        for clone in list.values() {
+            let name = clone.name.as_str();
+            assert_eq!(clone.state, CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
+            for kind in ["storage", "network", "jail", "process", "mount", "limits", "member"] {
+                let there = ours.iter().any(|object| object.starts_with(&format!("{kind} {name}")));
+                assert!(there, "{context}: {name} is ready but has no {kind}\nhost: {ours:#?}");
+            }
+            expected_table.insert(clone.ip);
+        }
+        let names: BTreeSet<&str> = list.values().map(|clone| clone.name.as_str()).collect();
+        let leaked: Vec<&String> = ours
+            .iter()
+            .filter(|object| !names.iter().any(|name| object.split([' ', '/']).any(|word| word == *name)))
+            .collect();
+        assert!(leaked.is_empty(), "{context}: left on the host: {leaked:?}");
+        assert_eq!(self.host.table(), expected_table, "{context}");
+        let files: Vec<_> = std::fs::read_dir(self.config.paths.state.join("records")).unwrap().collect();
+        assert_eq!(files.len(), list.len(), "{context}: records on disk");
+        list.len()
+    }
+}
+
+pub fn params(clone: &CloneInfo) -> CloneParams {
+    CloneParams { name: clone.name.clone(), clone_id: clone.clone_id.clone().unwrap(), progress_token: None }
+}
+
+async fn open(host: &FakeHost, config: &Arc<Config>, clock: &Arc<TestClock>) -> Engine<FakeHost> {
+    let setup = Setup {
+        config: config.clone(),
+        clock: clock.clone(),
+        audit: Arc::new(Audit::open(&config.paths.audit).unwrap()),
+        metrics: Arc::new(Metrics::new()),
+    };
+    Engine::open(host.clone(), setup).await.unwrap()
+}
