@@ -68,8 +68,15 @@ async fn talk<O: Operations>(
                 Ok(Some(line)) => {
                     ticket.touch();
                     match shared.handle(session, line, ticket.under_way(), &progress) {
-                        Handled::Now(answer) => writer.write(&answer).await?,
-                        Handled::Later(pending) => start(ticket, &queue, pending),
+                        Handled::Now(answer) => {
+                            ticket.served();
+                            writer.write(&answer).await?;
+                        }
+                        Handled::Later(pending) => {
+                            ticket.served();
+                            start(ticket, &queue, pending);
+                        }
+                        Handled::Refused(answer) => writer.write(&answer).await?,
                         Handled::Ignored(method) => {
                             if let Some(left_out) = ignored.may_log(Instant::now()) {
                                 let uid = session.caller.uid;

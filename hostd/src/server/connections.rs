@@ -1,22 +1,30 @@
 //! How many connections there may be, and which one goes when there are too many.
 //!
 //! A user at the cap loses the connection that has been idle longest, so a client that forgot to
-//! close its connections harms only itself. At the cap of the whole daemon the user with the most
+//! close its connections harms only itself; those that never asked for anything go first, so a flood of
+//! them does not push out a client at work. At the cap of the whole daemon the user with the most
 //! connections pays. A connection with a request under way is never taken; if there is no idle one
 //! the newcomer is refused.
 
 use crate::metrics::Metrics;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// What the caps decide on: whose a connection is, and since when it is idle (`None`: busy).
+/// What the caps decide on: whose a connection is, and how idle it is (`None`: busy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     uid: u32,
-    idle_since: Option<u64>,
+    idle: Option<Idle>,
+}
+
+/// The least goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Idle {
+    was_served: bool,
+    since: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +54,7 @@ fn judge(open: &BTreeMap<u64, Seen>, uid: u32, caps: Caps) -> Verdict {
         return Verdict::Welcome;
     };
     let idle = open.iter().filter(|(_, seen)| seen.uid == payer);
-    let longest = idle.filter_map(|(id, seen)| Some((seen.idle_since?, *id))).min();
+    let longest = idle.filter_map(|(id, seen)| Some((seen.idle?, *id))).min();
     match longest {
         Some((_, id)) => Verdict::Instead(id),
         None => Verdict::Refused(limit),
@@ -57,6 +65,7 @@ fn judge(open: &BTreeMap<u64, Seen>, uid: u32, caps: Caps) -> Verdict {
 #[derive(Debug, Default)]
 struct Activity {
     under_way: AtomicUsize,
+    was_served: AtomicBool,
     last: AtomicU64,
 }
 
@@ -132,8 +141,10 @@ impl Connections {
 
 impl Entry {
     fn seen(&self) -> Seen {
-        let idle = self.activity.under_way.load(Ordering::Relaxed) == 0;
-        Seen { uid: self.uid, idle_since: idle.then(|| self.activity.last.load(Ordering::Relaxed)) }
+        let Activity { under_way, was_served, last } = &*self.activity;
+        let idle =
+            || Idle { was_served: was_served.load(Ordering::Relaxed), since: last.load(Ordering::Relaxed) };
+        Seen { uid: self.uid, idle: (under_way.load(Ordering::Relaxed) == 0).then(idle) }
     }
 }
 
@@ -150,6 +161,11 @@ impl Ticket {
     /// The connection's number, for the logs.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// A request was not refused.
+    pub fn served(&self) {
+        self.activity.was_served.store(true, Ordering::Relaxed);
     }
 
     /// A request is under way from now on.
@@ -189,9 +205,11 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     fn open(list: &[(u64, u32, Option<u64>)]) -> BTreeMap<u64, Seen> {
-        list.iter().map(|(id, uid, idle_since)| (*id, Seen { uid: *uid, idle_since: *idle_since })).collect()
+        let idle = |since| Idle { was_served: true, since };
+        list.iter().map(|(id, uid, since)| (*id, Seen { uid: *uid, idle: since.map(idle) })).collect()
     }
 
     #[test]
@@ -209,6 +227,17 @@ mod tests {
         assert_eq!(judge(&open(&now), 2, caps), Verdict::Welcome);
         let busy = [(0, 1, None), (1, 1, None), (2, 1, None), (3, 2, Some(1))];
         assert_eq!(judge(&open(&busy), 1, caps), Verdict::Refused("connections_per_user"));
+    }
+
+    #[test]
+    fn those_that_never_asked_go_first() {
+        let caps = Caps { total: 10, per_user: 3 };
+        let mut now = open(&[(0, 1, Some(1)), (1, 1, Some(80)), (2, 1, Some(70))]);
+        assert_eq!(judge(&now, 1, caps), Verdict::Instead(0));
+        for id in [1, 2] {
+            now.get_mut(&id).unwrap().idle.as_mut().unwrap().was_served = false;
+        }
+        assert_eq!(judge(&now, 1, caps), Verdict::Instead(2));
     }
 
     #[test]
@@ -266,5 +295,16 @@ mod tests {
         second.evicted().await;
         drop((first, second));
         assert_eq!(connections.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_flood_does_not_push_out_a_client_at_work() {
+        let connections = Connections::new(8, 3, Arc::new(Metrics::new()));
+        let at_work = connections.admit(1).unwrap();
+        at_work.served();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let flood: Vec<Ticket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
+        assert!(at_work.evicted().now_or_never().is_none());
+        assert_eq!(flood.iter().filter(|ticket| ticket.evicted().now_or_never().is_some()).count(), 98);
     }
 }

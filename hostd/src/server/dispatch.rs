@@ -102,6 +102,8 @@ pub enum Handled {
     Now(Vec<u8>),
     /// Under way: run it to its end, then write the line.
     Later(Pending),
+    /// Refused: a line to write.
+    Refused(Vec<u8>),
     /// A notification. By the protocol it is never answered, so it is never executed either:
     /// a change of the host that nobody can be told about is not made.
     Ignored(String),
@@ -112,6 +114,7 @@ impl std::fmt::Debug for Handled {
         f.write_str(match self {
             Handled::Now(_) => "Now",
             Handled::Later(_) => "Later",
+            Handled::Refused(_) => "Refused",
             Handled::Ignored(_) => "Ignored",
         })
     }
@@ -163,11 +166,11 @@ impl<O: Operations> Shared<O> {
         progress: &ProgressLines,
     ) -> Handled {
         match wire::parse(line) {
-            Err(refusal) => Handled::Now(wire::failure(refusal.id, &refusal.error)),
+            Err(refusal) => Handled::Refused(wire::failure(refusal.id, &refusal.error)),
             Ok(Message::Notification { method }) => Handled::Ignored(method.into_owned()),
             Ok(Message::Call { id, method, params }) => self
                 .call(session, id, method, params, busy, progress)
-                .unwrap_or_else(|error| Handled::Now(wire::failure(id, &error))),
+                .unwrap_or_else(|error| Handled::Refused(wire::failure(id, &error))),
         }
     }
 

@@ -77,7 +77,7 @@ pub fn outcome(kind: Kind, line: &[u8]) -> Outcome {
     };
     REACHED.with_borrow_mut(Vec::clear);
     let answer = match shared.handle(&Session::new(&peer, grant), line, 0, &progress) {
-        Handled::Now(answer) => Some(answer),
+        Handled::Now(answer) | Handled::Refused(answer) => Some(answer),
         Handled::Later(pending) => pending.now_or_never(),
         Handled::Ignored(_) => None,
     };
