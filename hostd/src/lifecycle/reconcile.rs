@@ -344,3 +344,7 @@ impl Plan {
         });
     }
 }
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;
