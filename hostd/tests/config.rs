@@ -149,6 +149,10 @@ fn unknown_keys_are_refused_with_the_nearest_name() {
         "HOSTD_POOL_PREFX: is no setting of hostd; did you mean HOSTD_POOL_PREFIX?"
     );
     assert_eq!(
+        env_problem("HOSTD_SOKET", "a"),
+        "HOSTD_SOKET: is no setting of hostd; did you mean HOSTD_SOCKET?"
+    );
+    assert_eq!(
         set_problem("server.max_clone", "3"),
         "--set: server.max_clone: unknown key; did you mean server.max_clones?"
     );

@@ -216,7 +216,8 @@ impl Layers {
             match known.get(&name) {
                 Some(key) => self.set(Origin::Variable(name), key, &text),
                 None => {
-                    let nearest = nearest(&name, known.keys());
+                    let reserved = RESERVED_VARIABLES.iter().map(|(name, _)| *name);
+                    let nearest = nearest(&name, known.keys().map(String::as_str).chain(reserved));
                     let what = format!("is no setting of hostd; did you mean {nearest}?");
                     self.problem(Origin::Variable(name), "", what);
                 }
@@ -305,7 +306,10 @@ impl Layers {
                 return format!("unknown section; the key {} belongs to section {}", key.name, section.name);
             }
         }
-        format!("unknown section; did you mean {}?", nearest(name, self.sections.iter().map(|s| &s.name)))
+        format!(
+            "unknown section; did you mean {}?",
+            nearest(name, self.sections.iter().map(|s| s.name.as_str()))
+        )
     }
 
     fn nearest_key(&self, section: &Section, key: &str) -> String {
@@ -314,7 +318,7 @@ impl Layers {
                 return format!("unknown key; did you mean {}.{key}?", other.name);
             }
         }
-        let nearest = nearest(key, section.keys.iter().map(|known| &known.name));
+        let nearest = nearest(key, section.keys.iter().map(|known| known.name.as_str()));
         format!("unknown key; did you mean {}.{nearest}?", section.name)
     }
 
@@ -359,7 +363,7 @@ fn plain(value: DeValue<'_>) -> Value {
         .expect("a parsed value is a value")
 }
 
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> &'a str {
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
     known
         .max_by(|one, two| strsim::jaro_winkler(word, one).total_cmp(&strsim::jaro_winkler(word, two)))
         .expect("there are known names")
