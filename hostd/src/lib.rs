@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod audit;
+pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;

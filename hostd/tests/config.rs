@@ -1,5 +1,7 @@
 //! The configuration's layers, refusals and default file.
 
+#![allow(clippy::unwrap_used)]
+
 use hostd::api::Method;
 use hostd::config::{self, AccessRule, Config, ConfigError, LogFormat, Origin};
 use std::path::{Path, PathBuf};

@@ -99,56 +99,60 @@ async fn measure(operation: Operation) -> (u64, u64) {
     (calls, writes.load(std::sync::atomic::Ordering::SeqCst))
 }
 
-#[tokio::test(start_paused = true)]
-async fn dying_at_every_call_to_the_host() {
-    let mut cases = 0;
-    for operation in OPERATIONS {
-        let (calls, _) = measure(operation).await;
-        assert!(calls > 8, "{operation:?} makes only {calls} calls");
-        for call in 1..=calls {
-            for when in [When::Before, When::After] {
-                let context = format!("{operation:?} dies {when:?} call {call} of {calls}");
-                let (mut rig, clone) = operation.prepare().await;
-                rig.host.crash_at_call(call, when);
-                operation.run(&rig, clone).await;
-                rig.restart().await;
-                rig.settle().await;
-                operation.check(&rig, true, &context);
-                cases += 1;
+#[test]
+fn dying_at_every_call_to_the_host() {
+    rig::runtime().block_on(async {
+        let mut cases = 0;
+        for operation in OPERATIONS {
+            let (calls, _) = measure(operation).await;
+            assert!(calls > 8, "{operation:?} makes only {calls} calls");
+            for call in 1..=calls {
+                for when in [When::Before, When::After] {
+                    let context = format!("{operation:?} dies {when:?} call {call} of {calls}");
+                    let (mut rig, clone) = operation.prepare().await;
+                    rig.host.crash_at_call(call, when);
+                    operation.run(&rig, clone).await;
+                    rig.restart().await;
+                    rig.settle().await;
+                    operation.check(&rig, true, &context);
+                    cases += 1;
+                }
             }
         }
-    }
-    println!("step matrix: {cases} deaths around calls to the host");
-    assert!(cases > 100, "{cases}");
+        println!("step matrix: {cases} deaths around calls to the host");
+        assert!(cases > 100, "{cases}");
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn dying_at_every_write_of_a_record() {
-    let mut cases = 0;
-    for operation in OPERATIONS {
-        let (_, writes) = measure(operation).await;
-        assert!(writes >= 2, "{operation:?} writes only {writes} times");
-        for write in 1..=writes {
-            for when in [When::Before, When::After] {
-                let context = format!("{operation:?} dies {when:?} write {write} of {writes}");
-                let (mut rig, clone) = operation.prepare().await;
-                let mut number = 0;
-                rig.engine.store().set_hook(Some(Box::new(move |after| {
-                    number += u64::from(!after);
-                    if number == write && after == (when == When::After) {
-                        panic_any(SimulatedCrash);
-                    }
-                })));
-                operation.run(&rig, clone).await;
-                rig.restart().await;
-                rig.settle().await;
-                operation.check(&rig, true, &context);
-                cases += 1;
+#[test]
+fn dying_at_every_write_of_a_record() {
+    rig::runtime().block_on(async {
+        let mut cases = 0;
+        for operation in OPERATIONS {
+            let (_, writes) = measure(operation).await;
+            assert!(writes >= 2, "{operation:?} writes only {writes} times");
+            for write in 1..=writes {
+                for when in [When::Before, When::After] {
+                    let context = format!("{operation:?} dies {when:?} write {write} of {writes}");
+                    let (mut rig, clone) = operation.prepare().await;
+                    let mut number = 0;
+                    rig.engine.store().set_hook(Some(Box::new(move |after| {
+                        number += u64::from(!after);
+                        if number == write && after == (when == When::After) {
+                            panic_any(SimulatedCrash);
+                        }
+                    })));
+                    operation.run(&rig, clone).await;
+                    rig.restart().await;
+                    rig.settle().await;
+                    operation.check(&rig, true, &context);
+                    cases += 1;
+                }
             }
         }
-    }
-    println!("step matrix: {cases} deaths around writes of records");
-    assert!(cases > 30, "{cases}");
+        println!("step matrix: {cases} deaths around writes of records");
+        assert!(cases > 30, "{cases}");
+    });
 }
 
 /// Every effect going wrong in every way, while this operation runs.
@@ -187,49 +191,60 @@ async fn faults_of(operation: Operation) {
     assert!(cases >= 16 * 30, "{cases}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn faults_of_create() {
-    faults_of(Operation::Create).await;
+#[test]
+fn faults_of_create() {
+    rig::runtime().block_on(async {
+        faults_of(Operation::Create).await;
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn faults_of_destroy() {
-    faults_of(Operation::Destroy).await;
+#[test]
+fn faults_of_destroy() {
+    rig::runtime().block_on(async {
+        faults_of(Operation::Destroy).await;
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn faults_of_reap() {
-    faults_of(Operation::Reap).await;
+#[test]
+fn faults_of_reap() {
+    rig::runtime().block_on(async {
+        faults_of(Operation::Reap).await;
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn faults_of_rollback() {
-    faults_of(Operation::Rollback).await;
+#[test]
+fn faults_of_rollback() {
+    rig::runtime().block_on(async {
+        faults_of(Operation::Rollback).await;
+    });
 }
 
-#[tokio::test(start_paused = true)]
-async fn dying_twice_in_a_row() {
-    let mut cases = 0;
-    for operation in OPERATIONS {
-        let (calls, _) = measure(operation).await;
-        for call in (1..=calls).step_by(3) {
-            for second in [1, 2, 3, 5, 8, 13] {
-                let context = format!("{operation:?} dies at call {call}, its reconcile at call {second}");
-                let (mut rig, clone) = operation.prepare().await;
-                rig.host.crash_at_call(call, When::After);
-                operation.run(&rig, clone).await;
-                rig.restart().await;
-                rig.host.crash_at_call(second, When::After);
-                let engine = rig.engine.clone();
-                let _ = tokio::spawn(async move { engine.reconcile_now().await }).await;
-                rig.restart().await;
-                rig.host.clear_faults();
-                rig.settle().await;
-                operation.check(&rig, true, &context);
-                cases += 1;
+#[test]
+fn dying_twice_in_a_row() {
+    rig::runtime().block_on(async {
+        let mut cases = 0;
+        for operation in OPERATIONS {
+            let (calls, _) = measure(operation).await;
+            for call in (1..=calls).step_by(3) {
+                for second in [1, 2, 3, 5, 8, 13] {
+                    let context =
+                        format!("{operation:?} dies at call {call}, its reconcile at call {second}");
+                    let (mut rig, clone) = operation.prepare().await;
+                    rig.host.crash_at_call(call, When::After);
+                    operation.run(&rig, clone).await;
+                    rig.restart().await;
+                    rig.host.crash_at_call(second, When::After);
+                    let engine = rig.engine.clone();
+                    let _ = tokio::spawn(async move { engine.reconcile_now().await }).await;
+                    rig.restart().await;
+                    rig.host.clear_faults();
+                    rig.settle().await;
+                    operation.check(&rig, true, &context);
+                    cases += 1;
+                }
             }
         }
-    }
-    println!("step matrix: {cases} deaths of a reconcile after a death");
-    assert!(cases > 100, "{cases}");
+        println!("step matrix: {cases} deaths of a reconcile after a death");
+        assert!(cases > 100, "{cases}");
+    });
 }

@@ -26,7 +26,7 @@ pub struct CreateParams {
     #[schemars(range(min = 1))]
     pub deadline_seconds: Option<u64>,
     /// Limits below the configured ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object")]
     pub limits: Option<Limits>,
     /// Ask for progress notifications that carry this token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +46,20 @@ impl CreateParams {
             progress_token: None,
         }
     }
+}
+
+/// An object or null. A derived type would take an array as well, by the order of its fields.
+fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::de::DeserializeOwned,
+{
+    use serde::de::Error;
+    let raw = <Box<serde_json::value::RawValue>>::deserialize(deserializer)?;
+    if raw.get().starts_with('[') {
+        return Err(D::Error::custom("an array stands where an object belongs: its fields have names"));
+    }
+    serde_json::from_str(raw.get()).map_err(D::Error::custom)
 }
 
 /// Parameters of `browser-clone-destroy` and `browser-clone-force-unmount`.

@@ -119,6 +119,8 @@ pub struct ObservedClone {
     pub network: Option<NetworkSeen>,
     /// Whether its address is in the table.
     pub egress: bool,
+    /// Whether the firewall still knows connections of its address.
+    pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
     pub jail: Option<JailSeen>,
     /// Processes proven to be inside it.
@@ -140,7 +142,7 @@ impl ObservedClone {
             Part::Mounts => !self.mounts.is_empty(),
             Part::Limits => self.limits.is_some(),
             Part::Network => self.network.is_some(),
-            Part::Egress => self.egress,
+            Part::Egress => self.egress || self.connections,
             Part::Jail => self.jail.is_some(),
             Part::Service => !self.processes.is_empty() || self.service_ready,
         };

@@ -130,7 +130,7 @@ impl<H: Host> Inner<H> {
         };
         let claim = Claim::Clone(&record.clone_id);
         let failed = |error| host_error(&error).about(&names.name);
-        let parts = [Part::Mounts, Part::Storage];
+        let parts = [Part::Mounts, Part::Storage, Part::Jail];
         let before = claim.ours(&self.look(&names, &parts).await.map_err(failed)?).mounts;
         let mut progress = Progress::new(&names.name, &listeners);
         if !before.is_empty() {

@@ -42,6 +42,7 @@ impl Claim<'_> {
             network: my_network.cloned(),
             // The table is ours alone, and so is every address of the pool in it.
             egress: seen.egress,
+            connections: seen.connections,
             jail: my_jail.cloned(),
             processes: if others_jail { Default::default() } else { seen.processes.clone() },
             service_ready: seen.service_ready && !others_jail,

@@ -230,7 +230,10 @@ fn judge_quarantined(
 fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> Verdict {
     let unreadable = facts.unreadable.get(&slot);
     let keep = |state, problem, why: String| Verdict { state, problem, decision: Decision::Keep, why };
-    if let Some(why) = ours::foreign(seen) {
+    // Beside something foreign only what carries our mark is provably ours.
+    if let Some(why) = ours::foreign(seen)
+        && ours::mark(seen).is_none()
+    {
         let text = format!("it is not ours ({why}) and is never touched");
         return keep(CloneState::Foreign, Some(why), text);
     }
@@ -285,8 +288,9 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
     }
     let seen = facts.seen.clones.get(&slot);
     let member = seen.is_some_and(|seen| seen.egress);
+    let connected = seen.is_some_and(|seen| seen.connections);
     let live = verdict.state == CloneState::Ready && verdict.decision == Decision::Keep;
-    match (live, member) {
+    match (live, member || (connected && !live)) {
         // Adding to a table that no rule refers to would look like success and grant nothing.
         (true, false) if facts.seen.egress == EgressHealth::Ok => repairs.push(Repair::GrantEgress(slot)),
         (false, true) => repairs.push(Repair::CutEgress(slot)),

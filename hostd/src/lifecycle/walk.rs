@@ -65,16 +65,19 @@ impl<H: Host> Walk<'_, H> {
     async fn run(&mut self) -> Ended {
         let (inner, names) = (self.inner, self.names);
         let host = &inner.host;
-        // First the network: whatever the clone does from here on, it does alone. Always, because
-        // states may have outlived the entry in the table.
-        let mut cut = self.step("egress", host.cut_egress(names)).await;
+        // First the network: whatever the clone does from here on, it does alone.
+        self.step("egress", host.cut_egress(names)).await;
 
         let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
         if seen.service_ready || !seen.processes.is_empty() {
             self.step("service", host.stop_service(names)).await;
             self.end_processes().await;
         }
-        if self.look(&[Part::Mounts, Part::Storage]).await.is_some_and(|seen| !seen.mounts.is_empty()) {
+        if self
+            .look(&[Part::Mounts, Part::Storage, Part::Jail])
+            .await
+            .is_some_and(|seen| !seen.mounts.is_empty())
+        {
             self.step("mounts", host.unmount(names, Unmount::Gentle)).await;
         }
         if seen.jail.is_some_and(|jail| !jail.dying) {
@@ -90,14 +93,10 @@ impl<H: Host> Walk<'_, H> {
         if seen.storage.is_some() {
             self.end_storage().await;
         }
-        // The host does not show connections' states, so here only the cut's own word counts.
-        if !cut {
-            cut = self.step("egress", host.cut_egress(names)).await;
+        if self.look(&[Part::Egress]).await.is_some_and(|seen| seen.egress || seen.connections) {
+            self.step("egress", host.cut_egress(names)).await;
         }
-        match self.verify().await {
-            Ended::Gone if !cut => Ended::Incomplete,
-            ended => ended,
-        }
+        self.verify().await
     }
 
     /// TERM, and KILL for what does not listen; both only to processes proven to be inside.
@@ -125,6 +124,13 @@ impl<H: Host> Walk<'_, H> {
     async fn end_storage(&mut self) {
         let (inner, names) = (self.inner, self.names);
         let host = &inner.host;
+        if let Ok(seen) = inner.look(names, &[Part::Jail]).await
+            && let Some(why) = ours::foreign(&seen)
+        {
+            self.errors
+                .push(format!("storage: something that is not ours runs from it ({why}): stop that first"));
+            return;
+        }
         let patience = Duration::from_millis(inner.config.lifecycle.busy_patience_ms);
         let mut pause = FIRST_PAUSE;
         let mut waited = Duration::ZERO;
@@ -183,12 +189,10 @@ impl<H: Host> Walk<'_, H> {
     }
 
     /// One step of the walk; its error is kept and the walk goes on.
-    async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) -> bool {
-        let result = self.progress.step(step, self.inner.bounded(step, work)).await;
-        if let Err(error) = &result {
+    async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) {
+        if let Err(error) = self.progress.step(step, self.inner.bounded(step, work)).await {
             self.errors.push(format!("{step}: {error}"));
         }
-        result.is_ok()
     }
 
     /// What of the clone is there and ours. `None`: the host cannot be looked at, so nothing may be touched.

@@ -244,7 +244,7 @@ fn open_audit(path: &Path) -> Result<Audit, DaemonError> {
 /// Connections must not run out of files before they run into their cap.
 fn raise_open_files(connections: usize) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let wanted = connections as u64 + 256;
+    let Ok(wanted) = libc::rlim_t::try_from(connections.saturating_add(256)) else { return };
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     if soft < wanted {
         let raised = wanted.min(hard);

@@ -2,7 +2,13 @@
 //!
 //! `HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs` writes them anew.
 
+#![allow(clippy::unwrap_used)]
+
+mod markdown;
+mod typescript;
+
 use std::path::Path;
+use std::process::Command;
 
 fn check(path: &str, fresh: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join(path);
@@ -30,4 +36,26 @@ fn openrpc_document() {
 #[test]
 fn default_configuration() {
     check("docs/hostd.toml", &hostd::config::default_toml());
+}
+
+#[test]
+fn typescript_types() {
+    check("hostd/clients/contract.d.mts", &typescript::contract(&hostd::api::openrpc::document()));
+}
+
+#[test]
+fn configuration_reference() {
+    check("docs/config.md", &markdown::configuration());
+}
+
+#[test]
+fn error_reference() {
+    check("docs/errors.md", &markdown::errors(&hostd::api::openrpc::document()));
+}
+
+#[test]
+fn command_line_reference() {
+    let help = Command::new(env!("CARGO_BIN_EXE_hostd")).arg("--help").env_clear().output().unwrap();
+    assert!(help.status.success(), "{help:?}");
+    check("docs/cli.md", &markdown::command_line(&String::from_utf8(help.stdout).unwrap()));
 }

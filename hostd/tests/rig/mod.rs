@@ -9,7 +9,7 @@ use hostd::api::{
 use hostd::audit::{Actor, Audit};
 use hostd::clock::{Clock, Moment};
 use hostd::config::Config;
-use hostd::host::fake::{FakeHost, quiet_crashes};
+use hostd::host::fake::{FakeHost, SimulatedCrash, quiet_crashes};
 use hostd::lifecycle::{Caller, Engine, Setup};
 use hostd::metrics::Metrics;
 use hostd::slot::{Pool, Slot};
@@ -48,6 +48,12 @@ impl TestClock {
 }
 
 pub const SLOTS: u16 = 6;
+
+/// A runtime with paused time and one thread for writes, so that one can wait for those before it.
+pub fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).max_blocking_threads(1).build().unwrap()
+}
 
 pub struct Rig {
     pub dir: tempfile::TempDir,
@@ -107,6 +113,10 @@ impl Rig {
     /// The process dies and a new one starts on the same state folder and host.
     pub async fn restart(&mut self) {
         self.host = self.host.restarted();
+        // A dead process writes nothing any more: its tasks that still live in this one die at their next
+        // write, and a write that has begun is waited for (see `runtime`).
+        self.engine.store().set_hook(Some(Box::new(|_| std::panic::panic_any(SimulatedCrash))));
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
         self.engine = open(&self.host, &self.config, &self.clock).await;
     }
 

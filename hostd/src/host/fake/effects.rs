@@ -432,7 +432,7 @@ impl Place {
         if polls > 0 {
             self.dying.push(Dying { jid: jail.jid, mark: jail.mark, polls });
         }
-        if let Some(pair) = &mut self.network {
+        if let Some(pair) = self.network.as_mut().filter(|pair| pair.mark != Mark::Foreign) {
             (pair.in_jail, pair.configured) = (false, false);
         }
     }

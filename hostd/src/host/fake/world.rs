@@ -207,7 +207,8 @@ impl World {
 
     /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
     pub(super) fn observe(&mut self, pool: &Pool, slot: Slot, parts: &[Part], now: &Moment) -> ObservedClone {
-        let member = self.firewall.is_member(pool.names(slot).ip);
+        let ip = pool.names(slot).ip;
+        let (member, connected) = (self.firewall.is_member(ip), self.firewall.states.contains(&ip));
         let mut seen = ObservedClone::default();
         let mut empty = Place::default();
         let place = self.places.get_mut(&slot).unwrap_or(&mut empty);
@@ -219,7 +220,7 @@ impl World {
                 Part::Mounts => seen.mounts = place.mounts.keys().cloned().collect(),
                 Part::Limits => seen.limits = place.limits,
                 Part::Network => seen.network = place.network.as_ref().map(Pair::seen),
-                Part::Egress => seen.egress = member,
+                Part::Egress => (seen.egress, seen.connections) = (member, connected),
                 Part::Jail => seen.jail = place.look_at_jail(),
                 Part::Service => {
                     if let Some(jail) = &place.jail {
@@ -235,7 +236,8 @@ impl World {
     /// Look at everything. Whether services answer is not part of it.
     pub(super) fn inventory(&mut self, pool: &Pool, now: &Moment) -> Inventory {
         let members = self.firewall.table.iter().flat_map(|table| &table.members);
-        let stray = members.filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
+        let stray =
+            members.chain(&self.firewall.states).filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
         let slots: BTreeSet<Slot> = self.places.keys().copied().chain(stray).collect();
         let clones = slots.into_iter().map(|slot| {
             let mut seen = self.observe(pool, slot, Part::ALL, now);

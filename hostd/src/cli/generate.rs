@@ -1,0 +1,32 @@
+//! `hostctl completions` and `hostctl man`, made from the command line's definition.
+
+use super::args::command;
+use super::exit::Exit;
+use super::output::{Answer, Failure};
+use serde_json::json;
+use std::path::Path;
+
+pub(super) fn completions(shell: clap_complete::Shell) -> Result<Answer, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command(), "hostctl", &mut script);
+    let script = String::from_utf8(script).expect("completions are text");
+    Ok(Answer { data: json!({ "completions": script }), text: script })
+}
+
+pub(super) fn man(dir: Option<&Path>) -> Result<Answer, Failure> {
+    let Some(dir) = dir else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command()).render(&mut page).expect("memory can be written");
+        let page = String::from_utf8(page).expect("manual pages are text");
+        return Ok(Answer { data: json!({ "man": page }), text: page });
+    };
+    let failed = |error: std::io::Error| {
+        let message = format!("cannot write manual pages into {}: {error}", dir.display());
+        Failure::local(Exit::Failure, "internal", message).hint("the folder must exist and be writable")
+    };
+    clap_mangen::generate_to(command(), dir).map_err(failed)?;
+    let mut pages = vec!["hostctl.1".to_owned()];
+    pages.extend(command().get_subcommands().map(|command| format!("hostctl-{}.1", command.get_name())));
+    let text = pages.iter().map(|page| format!("{}\n", dir.join(page).display())).collect();
+    Ok(Answer { data: json!({ "dir": dir, "pages": pages }), text })
+}

@@ -1,0 +1,90 @@
+//! Progress of a running operation: a line a step, on standard error.
+
+use super::output::{Output, colours};
+use super::text::{Paint, Tone, clean, seconds};
+use crate::api::{Progress, ProgressState};
+use std::io::{IsTerminal, Write};
+
+/// The lines of one operation.
+#[derive(Debug)]
+pub(super) struct Steps {
+    wanted: bool,
+    terminal: bool,
+    shown: bool,
+    /// A live line stands unfinished.
+    open: bool,
+}
+
+impl Steps {
+    /// None for programs; a live line for terminals; plain lines for pipes.
+    pub(super) fn new(output: &Output) -> Steps {
+        // A terminal that cannot move its cursor gets plain lines, too.
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let terminal = std::io::stderr().is_terminal() && !dumb;
+        Steps { wanted: !output.json(), terminal, shown: false, open: false }
+    }
+
+    /// Whether a person has already seen every step and its time.
+    pub(super) fn seen(&self) -> bool {
+        self.shown && self.terminal
+    }
+
+    pub(super) fn show(&mut self, progress: &Progress) {
+        if !self.wanted {
+            return;
+        }
+        let line = self.line(progress);
+        self.open = self.terminal && progress.state == ProgressState::Started;
+        self.shown |= !line.is_empty();
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+
+    fn line(&self, progress: &Progress) -> String {
+        let step = clean(&progress.step);
+        let time = seconds(progress.seconds);
+        let name = &progress.name;
+        let paint = Paint(colours(self.terminal));
+        let state = match progress.state {
+            ProgressState::Started if self.terminal => {
+                return format!("\r\x1b[K{name}  {step} …");
+            }
+            ProgressState::Started => return String::new(),
+            ProgressState::Done => paint.paint(Tone::Good, "done"),
+            ProgressState::Failed => paint.paint(Tone::Bad, "failed"),
+        };
+        let restart = if self.terminal { "\r\x1b[K" } else { "" };
+        format!("{restart}{name}  {step:<16}  {time:>10}  {state}\n")
+    }
+}
+
+impl Drop for Steps {
+    fn drop(&mut self) {
+        if self.open {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipes_get_plain_lines_and_terminals_a_live_one() {
+        let mut progress = Progress {
+            progress_token: "t".parse().unwrap(),
+            name: "browsertask001".parse().unwrap(),
+            step: "storage".into(),
+            state: ProgressState::Started,
+            seconds: 0.0,
+        };
+        let pipe = Steps { wanted: true, terminal: false, shown: false, open: false };
+        let terminal = Steps { wanted: true, terminal: true, shown: false, open: false };
+        assert_eq!(pipe.line(&progress), "");
+        assert_eq!(terminal.line(&progress), "\r\x1b[Kbrowsertask001  storage …");
+        progress.state = ProgressState::Done;
+        progress.seconds = 0.25;
+        assert_eq!(pipe.line(&progress), "browsertask001  storage              0.250 s  done\n");
+        assert!(terminal.line(&progress).starts_with("\r\x1b[Kbrowsertask001  storage "));
+    }
+}

@@ -1,0 +1,74 @@
+//! `hostctl status`, `hostctl metrics` and `hostctl call`: one question, one answer.
+
+use super::args::CallArgs;
+use super::exit::Exit;
+use super::output::{Answer, Failure};
+use super::remote::Remote;
+use super::text::{ago, clean};
+use crate::api::{EgressHealth, StatusParams, StatusResult};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::io::Read;
+
+pub(super) async fn status(remote: &Remote) -> Result<Answer, Failure> {
+    let status = remote.client().await?.status(StatusParams::default()).await?;
+    Ok(Answer::new(&status, describe(&status)))
+}
+
+fn describe(status: &StatusResult) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{key:<12}{}", clean(&value));
+    };
+    line("hostd", format!("{}, up {}", status.version, ago(status.uptime_seconds)));
+    let drivers: Vec<String> = status.host.iter().map(|(part, driver)| format!("{part} {driver}")).collect();
+    line("host", drivers.join(", "));
+    line("pool", format!("{}, {} slots", status.pool, status.slots));
+    let states: Vec<String> = status
+        .clones
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(state, count)| format!("{count} {}", state.word()))
+        .collect();
+    let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
+    line("clones", format!("{states} (at most {})", status.max_clones));
+    line("under way", format!("operations: {}, connections: {}", status.operations, status.connections));
+    let egress = match status.egress {
+        EgressHealth::Ok => "ok",
+        EgressHealth::TableMissing => "the table is missing: clones are cut off",
+        EgressHealth::RulesMissing => "the rules are missing: the clones' links are down",
+    };
+    line("egress", egress.to_owned());
+    for alarm in &status.alarms {
+        line("alarm", alarm.clone());
+    }
+    text
+}
+
+pub(super) async fn metrics(remote: &Remote) -> Result<Answer, Failure> {
+    let params = StatusParams { checks: false, metrics: true };
+    let status = remote.client().await?.status(params).await?;
+    let Some(metrics) = status.metrics else {
+        return Err(Failure::local(Exit::Failure, "protocol", "hostd answered without metrics"));
+    };
+    Ok(Answer { data: json!({ "metrics": metrics }), text: metrics })
+}
+
+pub(super) async fn call(remote: &Remote, args: CallArgs) -> Result<Answer, Failure> {
+    let wrong = |message: String| Failure::local(Exit::Usage, "usage", message).hint("give one JSON object");
+    let mut params = args.params;
+    if params == "-" {
+        params.clear();
+        std::io::stdin()
+            .read_to_string(&mut params)
+            .map_err(|error| wrong(format!("cannot read standard input: {error}")))?;
+    }
+    let params: Value = serde_json::from_str(&params)
+        .map_err(|error| wrong(format!("the parameters are not JSON: {error}")))?;
+    if !params.is_object() {
+        return Err(wrong("the parameters are not a JSON object".into()));
+    }
+    let result: Value = remote.client().await?.call(&args.method, &params).await?;
+    let text = serde_json::to_string_pretty(&result).expect("JSON is JSON");
+    Ok(Answer { data: result, text: text + "\n" })
+}

@@ -1,0 +1,415 @@
+//! Clients that mean harm or are broken: each gets its typed refusal or a closed connection, an honest
+//! client beside them is served throughout, and the daemon's memory stays bounded.
+
+#![allow(clippy::unwrap_used)]
+// One system call below has no safe wrapper that acts on a single thread.
+#![allow(unsafe_code)]
+
+mod daemon;
+
+use daemon::{Daemon, Home, PATIENCE, Raw, code, create, until};
+use hostd::api::*;
+use hostd::client::Client;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+/// A debug build with the fake host needs about 20 MB; a defect needs hundreds.
+const MOST_MEMORY_KB: u64 = 96 * 1024;
+
+const STATUS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"host-status"}"#;
+
+/// A client that works while others attack: every single call of it must succeed.
+struct Honest {
+    stop: Arc<AtomicBool>,
+    calls: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Honest {
+    async fn beside(daemon: &Daemon) -> Honest {
+        let client = daemon.client().await;
+        let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, counted) = (stop.clone(), calls.clone());
+        let task = tokio::spawn(async move {
+            let mut round = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                client.status(StatusParams::default()).await.expect("an honest status");
+                round += 1;
+                if round % 20 == 0 {
+                    let made =
+                        client.create(create(format!("h{round}"))).await.expect("an honest create").clone;
+                    let clone_id = made.clone_id.unwrap();
+                    let gone = CloneParams { name: made.name, clone_id, progress_token: None };
+                    client.destroy(gone).await.expect("an honest destroy");
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Honest { stop, calls, task }
+    }
+
+    /// It is served right now, not only some time before.
+    async fn is_served(&self) {
+        let before = self.calls.load(Ordering::Relaxed);
+        until("the honest client gets on", async || {
+            self.task.is_finished() || self.calls.load(Ordering::Relaxed) >= before + 25
+        })
+        .await;
+        assert!(!self.task.is_finished(), "the honest client failed");
+    }
+
+    async fn end(self) {
+        self.is_served().await;
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await.expect("every honest call succeeded");
+    }
+}
+
+/// Start a daemon, let the attack run beside an honest client, and look at both afterwards.
+async fn attack(settings: &[&str], attack: impl AsyncFnOnce(&Home, &Daemon, &Honest)) {
+    let home = Home::new(settings);
+    let daemon = home.start().await;
+    let honest = Honest::beside(&daemon).await;
+    honest.is_served().await;
+    attack(&home, &daemon, &honest).await;
+    honest.end().await;
+    let memory = daemon.memory("VmHWM");
+    println!("the daemon's memory was at most {memory} kB");
+    assert!(memory < MOST_MEMORY_KB, "the daemon needed {memory} kB");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn garbage() {
+    attack(&[], async |_, daemon, _| {
+        let mut raw = daemon.raw().await;
+        // A fixed sequence of bytes that look random, cut into lines that are never empty.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..200 {
+            let mut line: Vec<u8> = (0..64)
+                .map(|_| {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    (state >> 33) as u8
+                })
+                .filter(|byte| *byte != b'\n')
+                .collect();
+            line.push(b'\n');
+            raw.send(line).await;
+            let answer = raw.line().await.expect("an answer");
+            let seen = code(&answer);
+            assert!(seen == "parse_error" || seen == "invalid_request", "{answer}");
+            assert_eq!(answer["id"], Value::Null);
+        }
+        assert_eq!(raw.ask(STATUS).await, "ok", "the connection is still good");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn refusals_of_wrong_requests() {
+    attack(&[], async |_, daemon, _| {
+        let clone = r#""name":"browsertask001","clone_id":"00000000000000000000000000000000""#;
+        let call = |method: &str, params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":"x","method":"{method}","params":{params}}}"#)
+        };
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        let cases = [
+            ("{".to_owned(), "parse_error"),
+            ("".to_owned(), "parse_error"),
+            ("[".repeat(50_000), "invalid_request"),
+            (r#"{"a":"#.repeat(10_000), "invalid_request"),
+            (call("host-status", &deep), "invalid_request"),
+            (call("host-status", &format!(r#"{{"checks":{deep}}}"#)), "invalid_params"),
+            (call("host-status", &format!(r#"{{"x":{deep}}}"#)), "invalid_params"),
+            (format!("[{STATUS}]"), "invalid_request"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"host-status"}"#.to_owned(), "invalid_request"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"host-status","method":"host-status"}"#.to_owned(),
+                "invalid_request",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"host-status","uid":0}"#.to_owned(), "invalid_request"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"host-status"}"#.to_owned(), "invalid_request"),
+            (call("host-status", "[]"), "invalid_request"),
+            (call("host-status", "null"), "invalid_request"),
+            (call("host-status", r#"{"checks":false,"checks":true}"#), "invalid_params"),
+            (call("browser-clone-create", "{}"), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","path":"/etc"}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"../../etc"}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","request_id":"b"}"#), "invalid_params"),
+            (
+                call("browser-clone-create", r#"{"request_id":"a","limits":{"processes":1,"processes":2}}"#),
+                "invalid_params",
+            ),
+            (call("browser-clone-create", r#"{"request_id":"a","limits":[1,2]}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":-1}"#), "invalid_params"),
+            (call("browser-clone-destroy", &format!(r#"{{{clone},"pid":1}}"#)), "invalid_params"),
+            (call("browser-clone-destroy", r#"{"name":"browsertask001"}"#), "invalid_params"),
+            (call("browser-clone-reap", r#"{"dry_run":"yes"}"#), "invalid_params"),
+            (call("rpc.discover", r#"{"x":1}"#), "invalid_params"),
+            (call("browser-clone-exec", "{}"), "method_not_found"),
+            (call("", "{}"), "method_not_found"),
+        ];
+        let mut raw = daemon.raw().await;
+        for (line, expected) in &cases {
+            raw.send(format!("{line}\n")).await;
+            let answer = raw.line().await.unwrap_or_else(|| panic!("no answer to {:.100}", line));
+            assert_eq!(&code(&answer), expected, "{line:.100}: {answer}");
+            let error = &answer["error"];
+            assert!(error["message"].as_str().unwrap().len() < 600, "{answer}");
+            assert!(!error["data"]["hint"].as_str().unwrap().is_empty(), "{answer}");
+            assert!(error["code"].is_i64() && error["data"]["retryable"] == json!(false), "{answer}");
+        }
+        assert_eq!(raw.ask(STATUS).await, "ok", "the connection is still good");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_line_of_one_gigabyte() {
+    attack(&[], async |_, daemon, honest| {
+        let mut raw = daemon.raw().await;
+        let chunk = vec![b'x'; 64 << 10];
+        let mut sent = 0usize;
+        while sent < 1 << 30 {
+            match tokio::time::timeout(PATIENCE, raw.write.write_all(&chunk))
+                .await
+                .expect("the daemon takes or refuses")
+            {
+                Ok(()) => sent += chunk.len(),
+                Err(_) => break,
+            }
+        }
+        println!("{sent} bytes of the line were taken by the kernel before the connection was closed");
+        assert!(sent <= 16 << 20, "refused while it arrives, not after {sent} bytes");
+        let refusal = raw.line().await.expect("a refusal");
+        assert_eq!((code(&refusal), &refusal["id"]), ("line_too_long".to_owned(), &Value::Null));
+        honest.is_served().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn many_long_lines_at_once() {
+    attack(&[], async |_, daemon, honest| {
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            let mut raw = daemon.raw().await;
+            // Just below the limit, without its end: the most that can be held in memory.
+            raw.send(vec![b' '; 60_000]).await;
+            all.push(raw);
+        }
+        honest.is_served().await;
+        for raw in &mut all {
+            raw.send(format!("{STATUS}\n")).await;
+            assert_eq!(code(&raw.line().await.expect("an answer")), "ok");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn half_a_line_and_one_byte_at_a_time() {
+    attack(&["server.line_timeout_seconds=2"], async |_, daemon, honest| {
+        let mut half = daemon.raw().await;
+        half.send(&STATUS[..20]).await;
+        let mut drip = daemon.raw().await;
+        let dripping = tokio::spawn(async move {
+            // Never a pause as long as the timeout, and never an end.
+            while drip.write.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            drip
+        });
+        for mut slow in [half, dripping.await.unwrap()] {
+            let refusal = slow.line().await.expect("a refusal");
+            assert_eq!((code(&refusal), &refusal["id"]), ("slow_line".to_owned(), &Value::Null));
+            assert_eq!(slow.line().await, None, "and the connection is closed");
+        }
+        honest.is_served().await;
+        // A silent connection is no offence.
+        let mut silent = daemon.raw().await;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(silent.ask(STATUS).await, "ok");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_thousand_idle_connections() {
+    let wanted = 1_400;
+    let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, wanted.min(hard), hard)
+        .unwrap();
+    assert!(hard >= wanted, "this test needs {wanted} open files; the hard limit is {hard}");
+    attack(&[], async |_, daemon, honest| {
+        let mut idle = Vec::new();
+        for n in 0..1_000 {
+            idle.push(daemon.raw().await);
+            if n % 250 == 0 {
+                honest.is_served().await;
+            }
+        }
+        honest.is_served().await;
+        let client = daemon.client().await;
+        let status = client.status(StatusParams { metrics: true, checks: false }).await.unwrap();
+        println!("of 1000 idle connections {} are open", status.connections);
+        assert!(status.connections <= 256, "{}", status.connections);
+        // The first ones were told why they were closed; the last ones are still served.
+        let last_word = idle[0].line().await.expect("a last word");
+        assert_eq!(code(&last_word), "too_many_connections");
+        assert!(last_word["error"]["data"]["retry_after_ms"].is_u64());
+        assert_eq!(idle[0].line().await, None);
+        let newest = idle.last_mut().unwrap();
+        assert_eq!(newest.ask(STATUS).await, "ok");
+        let closed = status.metrics.unwrap();
+        assert!(closed.contains("hostd_limit_rejections_total{limit=\"idle_connections\"}"), "{closed}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn clients_that_never_read_their_answers() {
+    attack(&["server.line_timeout_seconds=2"], async |_, daemon, honest| {
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            let raw = daemon.raw().await;
+            all.push(tokio::spawn(async move {
+                let Raw { lines, mut write } = raw;
+                let line = format!("{}\n", r#"{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}"#);
+                let mut sent = 0u64;
+                // Ends when the daemon gives up on it.
+                while write.write_all(line.as_bytes()).await.is_ok() {
+                    sent += 1;
+                }
+                drop(lines);
+                sent
+            }));
+        }
+        honest.is_served().await;
+        for flood in all {
+            let sent = tokio::time::timeout(PATIENCE, flood).await.expect("dropped in time").unwrap();
+            assert!(sent > 0);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_that_come_and_go() {
+    attack(&[], async |_, daemon, honest| {
+        for n in 0..2_000 {
+            let mut raw = daemon.raw().await;
+            match n % 4 {
+                0 => {}
+                1 => raw.send("{\"jsonrpc\"").await,
+                2 => raw.send(format!("{STATUS}\n")).await,
+                _ => raw.send(b"\n\n\n\xff\xfe\n").await,
+            }
+        }
+        honest.is_served().await;
+        until("the places are given back", async || {
+            daemon.client().await.status(StatusParams::default()).await.unwrap().connections <= 4
+        })
+        .await;
+    })
+    .await;
+}
+
+/// Connect as another user: on Linux the kernel notes the credentials of the connecting thread.
+fn connect_as(uid: u32, path: PathBuf) -> std::io::Result<std::os::unix::net::UnixStream> {
+    std::thread::spawn(move || {
+        let id = libc::c_long::from(uid);
+        // SAFETY: plain system calls with numbers. Called directly they change this one thread only, and the
+        // thread ends right after.
+        let (groups, gid) = unsafe {
+            (
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()),
+                libc::syscall(libc::SYS_setresgid, id, id, id),
+            )
+        };
+        // SAFETY: as above.
+        let user = unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) };
+        assert_eq!((groups, gid, user), (0, 0, 0), "this test needs root to become another user");
+        std::os::unix::net::UnixStream::connect(path)
+    })
+    .join()
+    .unwrap()
+}
+
+fn open_to_everybody(folder: &Path, mode: u32) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[tokio::test]
+async fn the_wrong_user() {
+    attack(&[], async |home, daemon, honest| {
+        let error = connect_as(65_534, home.socket()).unwrap_err();
+        assert_eq!(
+            error.kind(),
+            std::io::ErrorKind::PermissionDenied,
+            "the file system keeps others out first"
+        );
+
+        // Even with the file system's guard gone.
+        open_to_everybody(home.path(), 0o755);
+        open_to_everybody(home.socket().parent().unwrap(), 0o755);
+        open_to_everybody(&home.socket(), 0o666);
+        for _ in 0..50 {
+            let stream = connect_as(65_534, home.socket()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            let mut raw = Raw::over(UnixStream::from_std(stream).unwrap());
+            let _ = raw.write.write_all(format!("{STATUS}\n").as_bytes()).await;
+            let refusal = raw.line().await.expect("a refusal");
+            assert_eq!((code(&refusal), &refusal["id"]), ("denied".to_owned(), &Value::Null));
+            assert!(refusal["error"]["message"].as_str().unwrap().contains("65534"), "{refusal}");
+            assert_eq!(raw.line().await, None);
+        }
+        let stream = connect_as(65_534, home.socket()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let client = Client::over(UnixStream::from_std(stream).unwrap());
+        let error = client.create(create("a")).await.unwrap_err();
+        assert_eq!(error.rpc().expect("hostd's own refusal").code(), ErrorCode::Denied);
+        honest.is_served().await;
+        assert!(daemon.client().await.status(StatusParams::default()).await.unwrap().connections <= 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_user_does_only_what_its_rule_lists() {
+    let rules = format!(
+        r#"access=[{{users=["{}"],operator=true}},{{users=["65534"],operations=["browser-clone-create"]}}]"#,
+        nix::unistd::geteuid()
+    );
+    attack(&[&rules], async |home, _, _| {
+        open_to_everybody(home.path(), 0o755);
+        open_to_everybody(home.socket().parent().unwrap(), 0o755);
+        open_to_everybody(&home.socket(), 0o666);
+        let stream = connect_as(65_534, home.socket()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let client = Client::over(UnixStream::from_std(stream).unwrap());
+        let made = client.create(create("mine")).await.unwrap().clone;
+        assert_eq!(made.owner_uid, Some(65_534));
+        let clone_id = made.clone_id.clone().unwrap();
+        let the = CloneParams { name: made.name.clone(), clone_id, progress_token: None };
+        for outcome in [
+            client.destroy(the.clone()).await.err(),
+            client.reap(ReapParams::default()).await.err(),
+            client.force_unmount(the.clone()).await.err(),
+        ] {
+            let error = outcome.expect("a refusal");
+            assert_eq!(error.rpc().expect("hostd's own refusal").code(), ErrorCode::Denied, "{error}");
+        }
+        client.status(StatusParams::default()).await.expect("whoever may call anything may read");
+    })
+    .await;
+}
