@@ -163,7 +163,8 @@ struct Running {
 }
 
 impl<H: Host> Engine<H> {
-    /// Read the records. Nothing is done to the host before [`Engine::run_timers`] or the first call.
+    /// Read the records and look at the host. Nothing is done to it before [`Engine::run_timers`] or
+    /// the first call, and a host that cannot be looked at yet is an alarm, not the end.
     pub async fn open(host: H, setup: Setup) -> Result<Engine<H>, OpenError> {
         let pool = Pool::new(&setup.config.pool)?;
         let (store, found) = Store::open(&setup.config.paths.state, &pool)?;
@@ -189,7 +190,9 @@ impl<H: Host> Engine<H> {
             wake: Notify::new(),
             stopped: tokio::sync::watch::Sender::new(false),
         };
-        Ok(Engine(Arc::new(inner)))
+        let inner = Arc::new(inner);
+        inner.first_look().await;
+        Ok(Engine(inner))
     }
 
     /// The host, for status and checks.

@@ -206,7 +206,8 @@ fn a_clone_of_another_boot_is_taken() {
 
 #[test]
 fn a_broken_clone_is_its_owners_business_until_its_deadline() {
-    let broken: [(fn(&mut ObservedClone), &str); 7] = [
+    type Change = fn(&mut ObservedClone);
+    let broken: [(Change, &str); 7] = [
         (|seen| seen.storage = None, "no storage"),
         (|seen| seen.storage.as_mut().unwrap().mounted = false, "not mounted"),
         (|seen| seen.storage.as_mut().unwrap().identity = Identity::Clone(id('b')), "identity bbbb"),
