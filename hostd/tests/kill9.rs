@@ -363,7 +363,7 @@ fn destroy_all(run: &Run) {
 fn nothing_is_lost_and_nothing_is_left() {
     let kills = from_env("HOSTD_KILL9_COUNT").unwrap_or(200);
     let seed = from_env("HOSTD_KILL9_SEED").unwrap_or_else(|| u64::from(std::process::id()));
-    println!("figure: kill9 seed {seed}");
+    println!("kill9: seed {seed}");
     let lab = Lab::new(SLOTS, "");
     lab.set_latency(2);
     let world = lab.world();
@@ -437,7 +437,7 @@ fn nothing_is_lost_and_nothing_is_left() {
     let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let figures = &run.figures;
     println!(
-        "figure: kill9 {kills} kills ({in_start} during start) in {:.0} s: {} created, {} renewed, \
+        "kill9: {kills} kills ({in_start} during start) in {:.0} s: {} created, {} renewed, \
          {} destroyed, {} reaped by call, {} refused, {} calls cut off, {live} live through the last kill, \
          {} objects leaked",
         began.elapsed().as_secs_f64(),
@@ -449,7 +449,7 @@ fn nothing_is_lost_and_nothing_is_left() {
         number(&figures.cut),
         run.world.ours().len(),
     );
-    println!("figure: kill9 refusals {:?}", run.refusals.lock().unwrap());
+    println!("kill9: refusals {:?}", run.refusals.lock().unwrap());
     if !wrong.is_empty() {
         let log = lab.log_tail();
         let folder = lab.keep();

@@ -64,7 +64,7 @@ creates_per_minute = 1000000
 create_burst = 1000000
 
 [log]
-filter = "hostd=debug"
+filter = "info,hostd::lifecycle=debug"
 
 [[access]]
 users = ["{uid}"]
