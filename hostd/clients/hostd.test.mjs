@@ -2,7 +2,7 @@
 // four clones. `cargo test -p hostd --test node` starts both.
 
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { before, test } from "node:test";
 import { connect, HostdError, retry } from "./hostd.mjs";
 
 assert.ok(process.env.HOSTD_SOCKET, "HOSTD_SOCKET must name the daemon's socket");
@@ -18,6 +18,13 @@ async function client(t) {
   t.after(() => hostd.close());
   return hostd;
 }
+
+// Creates are refused before the daemon's first look at its host; a dry run is such a look.
+before(async () => {
+  const hostd = await connect();
+  await hostd.reap({ dry_run: true });
+  hostd.close();
+});
 
 const gone = (hostd, { name, clone_id }) => hostd.destroy({ name, clone_id });
 

@@ -287,3 +287,106 @@ fn read(path: &Path, slot: Slot) -> Found {
         Err(error) => unreadable(error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PoolConfig;
+
+    fn pool() -> Pool {
+        Pool::new(&PoolConfig::default()).unwrap()
+    }
+
+    fn record(number: u16) -> Record {
+        let stamp = Stamp { boot: "boot".into(), mono_ms: 5, wall_ms: 6 };
+        Record {
+            version: Record::VERSION,
+            slot: Slot::new(number).unwrap(),
+            clone_id: CloneId::random(),
+            request_id: Some("r".parse().unwrap()),
+            tenant: Some("t".parse().unwrap()),
+            owner_uid: Some(3),
+            snapshot: "default".parse().unwrap(),
+            limits: Limits::default(),
+            created: stamp.clone(),
+            deadline: stamp,
+            phase: Phase::Creating { reached: Some(Step::Egress) },
+        }
+    }
+
+    #[test]
+    fn records_come_back_as_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, found) = Store::open(dir.path(), &pool()).unwrap();
+        assert!(found.is_empty());
+        let phases = [
+            Phase::Creating { reached: None },
+            Phase::Ready {
+                endpoint: "http://10.0.0.1:1".into(),
+                stages: vec![StageTiming { stage: "a".into(), seconds: 0.5 }],
+            },
+            Phase::Destroying { why: "x".into(), was_ready: true, attempts: 2, errors: vec!["busy".into()] },
+            Phase::Quarantined { freed: record(1).created, was_ready: false },
+        ];
+        let mut expected = BTreeMap::new();
+        for (number, phase) in (1..).zip(phases) {
+            let record = Record { phase, ..record(number) };
+            store.claim(&record).unwrap();
+            expected.insert(record.slot, Found::Record(Box::new(record)));
+        }
+        let (_, found) = Store::open(dir.path(), &pool()).unwrap();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_slot_is_claimed_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path(), &pool()).unwrap();
+        let (first, second) = (record(1), record(1));
+        store.claim(&first).unwrap();
+        assert_eq!(store.claim(&second).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        let (_, found) = Store::open(dir.path(), &pool()).unwrap();
+        assert_eq!(found[&first.slot], Found::Record(Box::new(first)), "the first claim stands");
+        store.remove(second.slot).unwrap();
+        store.remove(second.slot).unwrap();
+        store.claim(&second).unwrap();
+    }
+
+    #[test]
+    fn damaged_records_are_found_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path(), &pool()).unwrap();
+        for number in 1..=4 {
+            store.claim(&record(number)).unwrap();
+        }
+        let folder = dir.path().join("records");
+        let text = fs::read_to_string(folder.join("slot-001.json")).unwrap();
+        fs::write(folder.join("slot-001.json"), &text[..text.len() / 2]).unwrap();
+        fs::write(folder.join("slot-002.json"), text.replace("\"version\": 1", "\"version\": 9")).unwrap();
+        fs::write(folder.join("slot-003.json"), "").unwrap();
+        fs::write(folder.join("slot-004.json"), &text).unwrap();
+        fs::write(folder.join(".tmp-half"), "{").unwrap();
+        let (_, found) = Store::open(dir.path(), &pool()).unwrap();
+        let told: Vec<bool> = found.values().map(|found| matches!(found, Found::Unreadable(_))).collect();
+        assert_eq!(told, [true, true, true, true]);
+        let Found::Unreadable(why) = &found[&Slot::new(4).unwrap()] else { panic!() };
+        assert!(why.contains("slot-004.json") && why.contains("about slot 001"), "{why}");
+        assert!(!folder.join(".tmp-half").exists(), "what a crash left half written is removed");
+        fs::write(folder.join("notes.txt"), "mine").unwrap();
+        let error = Store::open(dir.path(), &pool()).unwrap_err().to_string();
+        assert!(error.contains("notes.txt") && error.contains("move it away"), "{error}");
+    }
+
+    #[test]
+    fn a_pool_cannot_change_its_names_while_clones_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path(), &pool()).unwrap();
+        let other = Pool::new(&PoolConfig { prefix: "other".into(), ..PoolConfig::default() }).unwrap();
+        Store::open(dir.path(), &other).unwrap();
+        Store::open(dir.path(), &pool()).unwrap();
+        store.claim(&record(1)).unwrap();
+        let error = Store::open(dir.path(), &other).unwrap_err().to_string();
+        assert!(error.contains("1 records exist") && error.contains("prefix=other"), "{error}");
+        Store::open(dir.path(), &pool()).unwrap();
+    }
+}

@@ -4,10 +4,10 @@
 
 mod common;
 
-use common::{Daemon, Lab, wait_for};
+use common::{Daemon, Lab, Wire, wait_for};
 use hostd::host::Part;
 use hostd::slot::Slot;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
@@ -31,6 +31,9 @@ fn drop_in(lab: &Lab, text: &str) {
 fn start(lab: &Lab) -> Daemon {
     let mut daemon = lab.start();
     daemon.wait_ready().unwrap_or_else(|error| panic!("{error}\n{}", lab.log_tail()));
+    // A dry run looks at the host, and creates are refused before the first look. Where the test is about
+    // a caller without rights this is refused, too.
+    let _ = Wire::connect(&lab.socket()).unwrap().call("browser-clone-reap", json!({"dry_run": true}));
     daemon
 }
 
@@ -292,6 +295,21 @@ fn no_answer_in_time_exits_with_6_and_a_silent_server_does_not_hang_us() {
     let _silent = UnixListener::bind(&socket).unwrap();
     let error = refused(&socket, &["ls", "--timeout", "100ms"], 6, "timeout");
     assert!(error["message"].as_str().unwrap().contains("100ms"), "{error}");
+}
+
+#[test]
+fn a_create_that_takes_too_long_can_be_joined() {
+    let lab = Lab::new(2, "");
+    lab.set_latency(100);
+    let _daemon = start(&lab);
+    let error = refused(&lab.socket(), &["create", "--timeout", "50ms"], 6, "timeout");
+    let hint = error["hint"].as_str().unwrap();
+    let request = hint.split("--request-id ").nth(1).unwrap().split(' ').next().unwrap();
+    let joined = data(&lab, &["create", "--request-id", request]);
+    assert_eq!(
+        (&joined["clone"]["name"], &joined["clone"]["request_id"]),
+        (&"browsertask001".into(), &request.into())
+    );
 }
 
 #[test]

@@ -112,6 +112,20 @@ fn a_named_file_must_exist_and_the_default_file_need_not() {
 }
 
 #[test]
+fn a_file_that_everybody_may_write_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt;
+    let etc = Etc::new("[pool]\nprefix = \"a\"\n");
+    std::fs::set_permissions(etc.file(), PermissionsExt::from_mode(0o666)).unwrap();
+    let error = etc.load().unwrap_err().to_string();
+    assert!(
+        error.ends_with("hostd.toml: may be written by everybody and is not believed: chmod o-w"),
+        "{error}"
+    );
+    std::fs::set_permissions(etc.file(), PermissionsExt::from_mode(0o664)).unwrap();
+    assert_eq!(etc.load().unwrap().pool.prefix, "a");
+}
+
+#[test]
 fn unknown_keys_are_refused_with_the_nearest_name() {
     assert_eq!(
         problem("# one\n[pool]\n\nprefx = \"a\"\n"),
@@ -135,6 +149,10 @@ fn unknown_keys_are_refused_with_the_nearest_name() {
         "HOSTD_POOL_PREFX: is no setting of hostd; did you mean HOSTD_POOL_PREFIX?"
     );
     assert_eq!(
+        env_problem("HOSTD_SOKET", "a"),
+        "HOSTD_SOKET: is no setting of hostd; did you mean HOSTD_SOCKET?"
+    );
+    assert_eq!(
         set_problem("server.max_clone", "3"),
         "--set: server.max_clone: unknown key; did you mean server.max_clones?"
     );
@@ -148,7 +166,7 @@ fn unknown_keys_are_refused_with_the_nearest_name() {
 fn wrong_types_are_refused_with_what_was_expected() {
     assert_eq!(
         problem("[pool]\nfirst_slot = \"one\"\n"),
-        "hostd.toml:2: pool.first_slot: invalid type: string \"one\", expected a whole number up to 65535"
+        "hostd.toml:2: pool.first_slot: invalid type: string \"one\", expected a whole number from 1 to 999"
     );
     assert_eq!(
         problem("[log]\nformat = \"xml\"\n"),
@@ -166,7 +184,7 @@ fn wrong_types_are_refused_with_what_was_expected() {
         problem("[pool]\nprefix = \"a\"\nprefix = \"b\"\n")
             .contains("hostd.toml:3: is not TOML: duplicate key")
     );
-    assert!(env_problem("HOSTD_POOL_FIRST_SLOT", "-1").contains("expected a whole number up to 65535"));
+    assert!(env_problem("HOSTD_POOL_FIRST_SLOT", "-1").contains("expected a whole number from 1 to 999"));
     assert!(env_problem("HOSTD_ACCESS", "root").contains("HOSTD_ACCESS: access: "));
     assert!(set_problem("pool", "3").contains("name a key of it, such as pool.prefix"));
     assert!(set_problem("access.users", "[]").contains("is set as a whole"));
@@ -218,6 +236,7 @@ fn every_rule_of_the_check_bites() {
         ("lifecycle.step_timeout_seconds", |c| c.lifecycle.step_timeout_seconds = 0),
         ("lifecycle.reap_cap", |c| c.lifecycle.reap_cap = 0),
         ("lifecycle.reconcile_interval_ms", |c| c.lifecycle.reconcile_interval_ms = 0),
+        ("lifecycle.shutdown_grace_seconds", |c| c.lifecycle.shutdown_grace_seconds = 3601),
         ("clone_limits.memory_bytes", |c| c.clone_limits.memory_bytes = 0),
         ("server.max_clones", |c| c.server.max_clones = 0),
         ("server.create_burst", |c| c.server.create_burst = 0),

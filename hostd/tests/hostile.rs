@@ -328,14 +328,11 @@ async fn connections_that_come_and_go() {
 fn connect_as(uid: u32, path: PathBuf) -> std::io::Result<std::os::unix::net::UnixStream> {
     std::thread::spawn(move || {
         let id = libc::c_long::from(uid);
-        // SAFETY: plain system calls with numbers. Called directly they change this one thread only, and the
-        // thread ends right after.
-        let (groups, gid) = unsafe {
-            (
-                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()),
-                libc::syscall(libc::SYS_setresgid, id, id, id),
-            )
-        };
+        // SAFETY: a plain system call with numbers. Called directly it changes this one thread only, and
+        // the thread ends right after.
+        let groups = unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) };
+        // SAFETY: as above.
+        let gid = unsafe { libc::syscall(libc::SYS_setresgid, id, id, id) };
         // SAFETY: as above.
         let user = unsafe { libc::syscall(libc::SYS_setresuid, id, id, id) };
         assert_eq!((groups, gid, user), (0, 0, 0), "this test needs root to become another user");

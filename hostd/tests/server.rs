@@ -12,7 +12,6 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
@@ -581,10 +580,8 @@ async fn a_client_understands_a_daemon_that_breaks_off() {
 
 #[test]
 fn the_help_names_every_flag() {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_hostd")).arg("--help").stdout(Stdio::piped()).spawn().unwrap();
-    let mut text = String::new();
-    output.stdout.unwrap().read_to_string(&mut text).unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_hostd")).arg("--help").output().unwrap();
+    let text = String::from_utf8(help.stdout).unwrap();
     for flag in [
         "--config",
         "--socket",

@@ -236,8 +236,8 @@ fn dying_twice_in_a_row() {
                     rig.host.crash_at_call(second, When::After);
                     let engine = rig.engine.clone();
                     let _ = tokio::spawn(async move { engine.reconcile_now().await }).await;
-                    rig.restart().await;
                     rig.host.clear_faults();
+                    rig.restart().await;
                     rig.settle().await;
                     operation.check(&rig, true, &context);
                     cases += 1;

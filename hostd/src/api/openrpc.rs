@@ -25,7 +25,8 @@ pub fn document() -> Value {
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Makes and removes disposable browser clones. JSON-RPC 2.0 over a Unix stream socket, \
                 one message a line (LF), UTF-8, at most 64 KiB a line by default. Requests on one connection may \
-                be pipelined; answers come in the order in which the work ends. Unknown fields are refused.",
+                be pipelined; answers come in the order in which the work ends. Parameters are an object; unknown fields, \
+                batches and positional parameters are refused.",
             "license": { "name": env!("CARGO_PKG_LICENSE") },
         },
         "servers": [

@@ -32,17 +32,16 @@ pub(super) struct Cli {
     #[arg(long, global = true, env = "HOSTD_SOCKET", hide_env_values = true, value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
 
-    /// How long to wait for the answer, such as 30s or 5m
+    /// How long to wait for the answer [default: 5m, for commands that only look 30s]
     #[arg(
         long,
         global = true,
         env = "HOSTD_TIMEOUT",
         hide_env_values = true,
         value_name = "DURATION",
-        default_value = "5m",
         value_parser = duration
     )]
-    pub(super) timeout: Duration,
+    pub(super) timeout: Option<Duration>,
 
     #[command(subcommand)]
     pub(super) command: Command,
@@ -131,6 +130,18 @@ Only for a clone whose destroy was begun; see `hostctl ls` for those in state in
   hostctl man | man -l -
   hostctl man --dir /usr/local/share/man/man1")]
     Man(ManArgs),
+}
+
+impl Command {
+    /// How long an answer may take: a question is answered at once, or something is wrong.
+    pub(super) fn patience(&self) -> Duration {
+        match self {
+            Command::Ls(_) | Command::Status | Command::Metrics | Command::Doctor(_) => {
+                Duration::from_secs(30)
+            }
+            _ => Duration::from_secs(300),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

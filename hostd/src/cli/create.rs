@@ -6,6 +6,7 @@ use super::progress::Steps;
 use super::remote::Remote;
 use super::text::{Table, Tone, ago, clean, seconds};
 use crate::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
+use crate::client::ClientError;
 use std::fmt::Write;
 
 pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> Result<Answer, Failure> {
@@ -28,7 +29,16 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> R
 
     let mut steps = Steps::new(output);
     let client = remote.client().await?;
-    let result = client.create_with_progress(params, |progress| steps.show(&progress)).await?;
+    let request = params.request_id.clone();
+    let created = client.create_with_progress(params, |progress| steps.show(&progress)).await;
+    let result = created.map_err(|error| match error {
+        // Without its id a request cannot be joined, and the id may be one that nobody has seen.
+        error @ (ClientError::Timeout(_) | ClientError::Closed(_)) => {
+            let hint = format!("hostd goes on with it; the same call with --request-id {request} joins it");
+            Failure::from(error).hint(hint)
+        }
+        error => error.into(),
+    })?;
 
     let mut text = describe(&result.clone);
     if !steps.seen() {

@@ -44,7 +44,8 @@ pub fn main() -> ExitCode {
 }
 
 async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
-    let remote = Remote::new(cli.socket, cli.timeout);
+    let timeout = cli.timeout.unwrap_or_else(|| cli.command.patience());
+    let remote = Remote::new(cli.socket, timeout);
     match cli.command {
         Command::Create(args) => create::run(&remote, output, args).await,
         Command::Destroy(args) => destroy::destroy(&remote, output, args).await,

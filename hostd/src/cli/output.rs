@@ -1,7 +1,7 @@
 //! What a command answers, how it is printed, and which exit code it means.
 
 use super::exit::Exit;
-use super::text::{Paint, Tone, clean, duration};
+use super::text::{Paint, Tone, clean, clean_json, duration};
 use crate::api::{CloneName, ErrorCode, RpcError};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -85,6 +85,12 @@ impl Failure {
 
     pub(super) fn advice(&self) -> &str {
         &self.error.hint
+    }
+
+    /// Code, exit code and whether a retry makes sense.
+    #[cfg(test)]
+    pub(super) fn verdict(self) -> (String, u8, bool) {
+        (self.error.code, self.exit as u8, self.error.retryable)
     }
 }
 
@@ -186,7 +192,7 @@ pub(super) fn colours(terminal: bool) -> bool {
 }
 
 fn line(value: &Value) -> String {
-    format!("{value}\n")
+    format!("{}\n", clean_json(&value.to_string()))
 }
 
 /// Print to standard output. False: it could not be written.

@@ -73,3 +73,33 @@ impl From<ClientError> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn told(error: ClientError) -> (String, u8, bool) {
+        Failure::from(error).verdict()
+    }
+
+    #[test]
+    fn failures_of_the_way_are_told_apart() {
+        let connect = |kind: ErrorKind| ClientError::Connect {
+            path: "/s".into(),
+            source: Arc::new(kind.into()),
+            hint: "",
+        };
+        assert_eq!(told(connect(ErrorKind::NotFound)), ("unreachable".into(), 7, true));
+        assert_eq!(told(connect(ErrorKind::ConnectionRefused)), ("unreachable".into(), 7, true));
+        assert_eq!(told(connect(ErrorKind::PermissionDenied)), ("denied".into(), 4, false));
+        assert_eq!(told(ClientError::Timeout(Duration::from_secs(1))), ("timeout".into(), 6, true));
+        assert_eq!(told(ClientError::Closed(String::new())), ("disconnected".into(), 7, true));
+        assert_eq!(told(ClientError::Protocol(String::new())), ("protocol".into(), 1, false));
+        for code in ErrorCode::ALL {
+            let error = crate::api::RpcError::new(*code, "", "");
+            let expected = (code.word().to_owned(), code.exit_code(), code.retryable());
+            assert_eq!(told(ClientError::Rpc(error)), expected);
+        }
+    }
+}

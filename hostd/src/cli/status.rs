@@ -4,7 +4,7 @@ use super::args::CallArgs;
 use super::exit::Exit;
 use super::output::{Answer, Failure};
 use super::remote::Remote;
-use super::text::{ago, clean};
+use super::text::{ago, clean, clean_json};
 use crate::api::{EgressHealth, StatusParams, StatusResult};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -70,5 +70,5 @@ pub(super) async fn call(remote: &Remote, args: CallArgs) -> Result<Answer, Fail
     }
     let result: Value = remote.client().await?.call(&args.method, &params).await?;
     let text = serde_json::to_string_pretty(&result).expect("JSON is JSON");
-    Ok(Answer { data: result, text: text + "\n" })
+    Ok(Answer { data: result, text: clean_json(&text) + "\n" })
 }

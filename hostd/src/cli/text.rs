@@ -15,6 +15,18 @@ pub(super) fn clean(text: &str) -> String {
         .collect()
 }
 
+/// JSON as it is, with the controls that JSON itself does not escape written as escapes.
+pub(super) fn clean_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' => drop(write!(text, "\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
 /// Two units are enough: `2h 5m`.
 pub(super) fn ago(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -126,6 +138,14 @@ mod tests {
     #[test]
     fn a_terminal_cannot_be_attacked() {
         assert_eq!(clean("a\x1b[2Jb\r\u{9b}c\nd"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d");
+    }
+
+    #[test]
+    fn escaped_json_means_the_same() {
+        let value = serde_json::json!({ "text": "a\u{9b}31m\u{7f}\u{1b}ä" });
+        let shown = clean_json(&value.to_string());
+        assert!(!shown.chars().any(char::is_control), "{shown:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }
 
     #[test]

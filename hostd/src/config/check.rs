@@ -1,5 +1,6 @@
-//! What the types alone cannot say: ranges, relations between keys, usable paths.
+//! What a value that has the right type must fulfil besides: ranges, relations between keys, usable paths.
 
+use super::keys::sections;
 use super::load::{ConfigError, Origin, Problem};
 use super::types::Config;
 use crate::slot::Pool;
@@ -7,15 +8,13 @@ use std::path::Path;
 
 /// `sun_path` is 104 bytes on FreeBSD and 108 on Linux; some are kept for a temporary name.
 const LONGEST_SOCKET_PATH: usize = 100;
-/// A line must have room for the largest valid request.
-const SHORTEST_LINE: usize = 4096;
-/// A year. Longer times are mistakes of unit, and sums of such times cannot overflow.
-const LONGEST_SECONDS: u64 = 366 * 24 * 3600;
 
 impl Config {
     /// Everything that is wrong, or nothing: validated before the first effect.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let mut problems = Vec::new();
+        let mut problems = self.out_of_range();
+        // Names and addresses are only looked at once their numbers are numbers.
+        let pool = problems.is_empty().then(|| Pool::new(&self.pool));
         let mut wrong = |key: &str, what: String| {
             problems.push(Problem { origin: Origin::Value, key: key.to_owned(), what });
         };
@@ -37,7 +36,7 @@ impl Config {
                 format!("is {socket} bytes long: a socket's path may have at most {LONGEST_SOCKET_PATH}"),
             );
         }
-        if let Err(error) = Pool::new(&self.pool)
+        if let Some(Err(error)) = pool
             && error.key != "clones_dir"
         {
             wrong(&format!("pool.{}", error.key), error.why);
@@ -50,46 +49,8 @@ impl Config {
             wrong("host.template", format!("{template:?} is no template's name: letters, digits and . _ -"));
         }
 
-        let lifecycle = &self.lifecycle;
-        let server = &self.server;
-        let limits = &self.clone_limits;
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        const ANY: u64 = i64::MAX as u64;
-        for (key, value, least, most) in [
-            ("lifecycle.default_deadline_seconds", lifecycle.default_deadline_seconds, 1, LONGEST_SECONDS),
-            ("lifecycle.max_deadline_seconds", lifecycle.max_deadline_seconds, 1, LONGEST_SECONDS),
-            ("lifecycle.step_timeout_seconds", lifecycle.step_timeout_seconds, 1, 3600),
-            ("lifecycle.busy_patience_ms", lifecycle.busy_patience_ms, 0, 3_600_000),
-            ("lifecycle.quarantine_seconds", lifecycle.quarantine_seconds, 0, LONGEST_SECONDS),
-            ("lifecycle.orphan_grace_seconds", lifecycle.orphan_grace_seconds, 0, LONGEST_SECONDS),
-            ("lifecycle.reap_cap", count(lifecycle.reap_cap), 1, 999),
-            ("lifecycle.reconcile_interval_ms", lifecycle.reconcile_interval_ms, 10, 3_600_000),
-            ("lifecycle.shutdown_grace_seconds", lifecycle.shutdown_grace_seconds, 0, 3600),
-            ("clone_limits.memory_bytes", limits.memory_bytes, 64 << 20, ANY),
-            ("clone_limits.processes", limits.processes, 16, ANY),
-            ("clone_limits.open_files", limits.open_files, 64, ANY),
-            ("clone_limits.cpu_percent", limits.cpu_percent, 1, 100_000),
-            ("clone_limits.disk_bytes", limits.disk_bytes, 1 << 20, ANY),
-            ("clone_limits.read_bytes_per_second", limits.read_bytes_per_second, 0, ANY),
-            ("clone_limits.write_bytes_per_second", limits.write_bytes_per_second, 0, ANY),
-            ("server.max_clones", server.max_clones, 1, 999),
-            ("server.max_clones_per_tenant", server.max_clones_per_tenant, 1, 999),
-            ("server.creates_per_minute", server.creates_per_minute.into(), 1, 1_000_000),
-            ("server.create_burst", server.create_burst.into(), 1, 1_000_000),
-            ("server.max_connections", count(server.max_connections), 1, 100_000),
-            ("server.max_connections_per_user", count(server.max_connections_per_user), 1, 100_000),
-            ("server.max_requests_per_connection", count(server.max_requests_per_connection), 1, 100_000),
-            ("server.max_operations", count(server.max_operations), 1, 999),
-            ("server.max_line_bytes", count(server.max_line_bytes), count(SHORTEST_LINE), 16 << 20),
-            ("server.line_timeout_seconds", server.line_timeout_seconds, 1, 3600),
-        ] {
-            if value < least {
-                wrong(key, format!("{value} is too small: at least {least}"));
-            } else if value > most {
-                wrong(key, format!("{value} is too large: at most {most}"));
-            }
-        }
-        let (default, max) = (lifecycle.default_deadline_seconds, lifecycle.max_deadline_seconds);
+        let deadlines = &self.lifecycle;
+        let (default, max) = (deadlines.default_deadline_seconds, deadlines.max_deadline_seconds);
         if default > max {
             wrong(
                 "lifecycle.default_deadline_seconds",
@@ -118,6 +79,25 @@ impl Config {
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
+    }
+
+    /// The numbers outside the ranges that the types give.
+    fn out_of_range(&self) -> Vec<Problem> {
+        let values = serde_json::to_value(self).expect("the configuration is plain data");
+        let mut problems = Vec::new();
+        for section in sections() {
+            for key in &section.keys {
+                let Some(value) = values[&section.name][&key.name].as_u64() else { continue };
+                let what = match key.range {
+                    (Some(least), _) if value < least => format!("{value} is too small: at least {least}"),
+                    (_, Some(most)) if value > most => format!("{value} is too large: at most {most}"),
+                    _ => continue,
+                };
+                let key = format!("{}.{}", section.name, key.name);
+                problems.push(Problem { origin: Origin::Value, key, what });
+            }
+        }
+        problems
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Variables that begin with `HOSTD_` and are not keys of the configuration. The daemon ignores them.
 pub const RESERVED_VARIABLES: &[(&str, &str)] = &[
-    ("HOSTD_CONFIG", "hostd: the configuration file, as --config"),
+    ("HOSTD_CONFIG", "hostd and hostctl doctor: the configuration file, as --config"),
     (
         "HOSTD_SOCKET",
         "clients: the socket to connect to, as --socket (the daemon's own is HOSTD_PATHS_SOCKET)",
@@ -40,6 +40,8 @@ pub struct Key {
     pub expects: String,
     /// Whether its values are text, which needs no quotes in a variable or a flag.
     pub text: bool,
+    /// The smallest and the largest number it may be.
+    pub range: (Option<u64>, Option<u64>),
     /// Its default on Linux.
     pub default: Value,
     /// Its default on FreeBSD, where that differs.
@@ -72,6 +74,7 @@ pub fn sections() -> Vec<Section> {
                     doc: text(&property["description"]),
                     expects: expects(&schema, kind),
                     text: is_text(kind),
+                    range: (kind["minimum"].as_u64(), kind["maximum"].as_u64()),
                     default_freebsd: (!list && *other != default).then(|| other.clone()),
                     default,
                 }
@@ -130,9 +133,11 @@ fn expects(root: &Value, schema: &Value) -> String {
     }
     match schema["type"].as_str() {
         Some("array") => format!("a list of {}", expects(root, resolve(root, &schema["items"]))),
-        Some("integer") => match schema["maximum"].as_u64() {
-            Some(most) => format!("a whole number up to {most}"),
-            None => "a whole number".into(),
+        Some("integer") => match (schema["minimum"].as_u64(), schema["maximum"].as_u64()) {
+            (Some(least @ 1..), Some(most)) => format!("a whole number from {least} to {most}"),
+            (Some(least @ 1..), None) => format!("a whole number from {least}"),
+            (_, Some(most)) => format!("a whole number up to {most}"),
+            (_, None) => "a whole number".into(),
         },
         Some("boolean") => "`true` or `false`".into(),
         _ => "text".into(),

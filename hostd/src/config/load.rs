@@ -7,6 +7,9 @@ use super::keys::{RESERVED_VARIABLES, Section, sections};
 use super::types::Config;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
@@ -100,15 +103,14 @@ impl Layers {
 
     fn files(&mut self, named: Option<&Path>) {
         let path = named.map_or_else(default_file, Path::to_owned);
-        match std::fs::read_to_string(&path) {
-            Ok(text) => self.file(&path, &text),
-            Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => self.problem(Origin::File(path.clone(), 0), "", format!("cannot be read: {error}")),
+        let absent = std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if named.is_some() || !absent {
+            self.read(&path);
         }
         let folder = path.with_file_name("conf.d");
         let mut drop_ins = match std::fs::read_dir(&folder) {
             Ok(entries) => entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => {
                 self.problem(Origin::File(folder, 0), "", format!("cannot be read: {error}"));
                 Vec::new()
@@ -117,9 +119,27 @@ impl Layers {
         drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
         drop_ins.sort();
         for path in drop_ins {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => self.file(&path, &text),
-                Err(error) => self.problem(Origin::File(path, 0), "", format!("cannot be read: {error}")),
+            self.read(&path);
+        }
+    }
+
+    fn read(&mut self, path: &Path) {
+        let read = || {
+            let mut file = File::open(path)?;
+            let mode = file.metadata()?.permissions().mode();
+            let mut text = String::new();
+            file.read_to_string(&mut text)?;
+            Ok::<_, std::io::Error>((mode, text))
+        };
+        match read() {
+            // The file says who may do what with root's rights.
+            Ok((mode, _)) if mode & 0o002 != 0 => {
+                let what = "may be written by everybody and is not believed: chmod o-w";
+                self.problem(Origin::File(path.to_owned(), 0), "", what);
+            }
+            Ok((_, text)) => self.file(path, &text),
+            Err(error) => {
+                self.problem(Origin::File(path.to_owned(), 0), "", format!("cannot be read: {error}"));
             }
         }
     }
@@ -196,7 +216,8 @@ impl Layers {
             match known.get(&name) {
                 Some(key) => self.set(Origin::Variable(name), key, &text),
                 None => {
-                    let nearest = nearest(&name, known.keys());
+                    let reserved = RESERVED_VARIABLES.iter().map(|(name, _)| *name);
+                    let nearest = nearest(&name, known.keys().map(String::as_str).chain(reserved));
                     let what = format!("is no setting of hostd; did you mean {nearest}?");
                     self.problem(Origin::Variable(name), "", what);
                 }
@@ -285,7 +306,10 @@ impl Layers {
                 return format!("unknown section; the key {} belongs to section {}", key.name, section.name);
             }
         }
-        format!("unknown section; did you mean {}?", nearest(name, self.sections.iter().map(|s| &s.name)))
+        format!(
+            "unknown section; did you mean {}?",
+            nearest(name, self.sections.iter().map(|s| s.name.as_str()))
+        )
     }
 
     fn nearest_key(&self, section: &Section, key: &str) -> String {
@@ -294,7 +318,7 @@ impl Layers {
                 return format!("unknown key; did you mean {}.{key}?", other.name);
             }
         }
-        let nearest = nearest(key, section.keys.iter().map(|known| &known.name));
+        let nearest = nearest(key, section.keys.iter().map(|known| known.name.as_str()));
         format!("unknown key; did you mean {}.{nearest}?", section.name)
     }
 
@@ -339,7 +363,7 @@ fn plain(value: DeValue<'_>) -> Value {
         .expect("a parsed value is a value")
 }
 
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> &'a str {
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
     known
         .max_by(|one, two| strsim::jaro_winkler(word, one).total_cmp(&strsim::jaro_winkler(word, two)))
         .expect("there are known names")

@@ -2,10 +2,14 @@
 
 use crate::api::{Limits, Method, SnapshotName};
 use crate::platform::{DefaultDirs, default_dirs};
+use crate::slot::Slot;
 use ipnet::{Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::PathBuf;
+
+/// In seconds. A longer time is a mistake of unit, and sums of such times cannot overflow.
+const YEAR: u64 = 366 * 24 * 3600;
 
 /// hostd's whole configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,8 +100,10 @@ pub struct PoolConfig {
     /// The same for interfaces, which must be short (bt001, e0a_bt001).
     pub interface_prefix: String,
     /// The first slot.
+    #[schemars(range(min = 1, max = Slot::MAX))]
     pub first_slot: u16,
     /// The last slot.
+    #[schemars(range(min = 1, max = Slot::MAX))]
     pub last_slot: u16,
     /// The clones' own IPv4 network. Its first address is the gateway.
     #[schemars(with = "String")]
@@ -179,22 +185,31 @@ pub enum HostDriver {
 #[serde(default, deny_unknown_fields)]
 pub struct LifecycleConfig {
     /// A clone's life when the request does not say.
+    #[schemars(range(min = 1, max = YEAR))]
     pub default_deadline_seconds: u64,
     /// The longest life a request may ask for at once; renewing extends it.
+    #[schemars(range(min = 1, max = YEAR))]
     pub max_deadline_seconds: u64,
     /// How long one step may take before it counts as failed.
+    #[schemars(range(min = 1, max = 3600))]
     pub step_timeout_seconds: u64,
     /// How long a busy dataset is waited for before force.
+    #[schemars(range(max = 3_600_000))]
     pub busy_patience_ms: u64,
     /// How long a freed slot stays unused.
+    #[schemars(range(max = YEAR))]
     pub quarantine_seconds: u64,
     /// How long something without a record must have been seen before it may be reaped.
+    #[schemars(range(max = YEAR))]
     pub orphan_grace_seconds: u64,
     /// At most this many clones are reaped in one run.
+    #[schemars(range(min = 1, max = Slot::MAX))]
     pub reap_cap: usize,
     /// How often the host is compared with the records.
+    #[schemars(range(min = 10, max = 3_600_000))]
     pub reconcile_interval_ms: u64,
     /// How long a stopping daemon waits for running operations; the rest stays recorded.
+    #[schemars(range(max = 3600))]
     pub shutdown_grace_seconds: u64,
 }
 
@@ -219,14 +234,19 @@ impl Default for LifecycleConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct CloneLimits {
     /// Memory of all its processes together, in bytes.
+    #[schemars(range(min = 64 << 20))]
     pub memory_bytes: u64,
     /// Number of processes (threads on Linux).
+    #[schemars(range(min = 16))]
     pub processes: u64,
     /// Open files of one process.
+    #[schemars(range(min = 64))]
     pub open_files: u64,
     /// Processor time: 100 is one core.
+    #[schemars(range(min = 1))]
     pub cpu_percent: u64,
     /// What the clone may add to its template on disk, in bytes.
+    #[schemars(range(min = 1 << 20))]
     pub disk_bytes: u64,
     /// Bytes read from disk in a second; 0 is no limit.
     pub read_bytes_per_second: u64,
@@ -276,24 +296,34 @@ impl CloneLimits {
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// Clones on this host at once.
+    #[schemars(range(min = 1, max = Slot::MAX))]
     pub max_clones: u64,
     /// Clones of one tenant at once.
+    #[schemars(range(min = 1, max = Slot::MAX))]
     pub max_clones_per_tenant: u64,
     /// Creates a user may make in a minute, on average.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub creates_per_minute: u32,
     /// Creates a user may make at once before the average counts.
+    #[schemars(range(min = 1, max = 1_000_000))]
     pub create_burst: u32,
     /// Open connections.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_connections: usize,
     /// Open connections of one user; past it the one idle longest is closed.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_connections_per_user: usize,
     /// Requests under way on one connection.
+    #[schemars(range(min = 1, max = 100_000))]
     pub max_requests_per_connection: usize,
     /// Operations under way on the host.
+    #[schemars(range(min = 1, max = Slot::MAX))]
     pub max_operations: usize,
     /// The longest line, in bytes.
+    #[schemars(range(min = 4096, max = 16 << 20))]
     pub max_line_bytes: usize,
     /// How long a line may take from its first to its last byte, and an answer to be read.
+    #[schemars(range(min = 1, max = 3600))]
     pub line_timeout_seconds: u64,
 }
 

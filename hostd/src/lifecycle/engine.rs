@@ -129,7 +129,7 @@ enum Key {
 
 #[derive(Clone)]
 enum Answer {
-    Create(Result<CreateResult, RpcError>),
+    Create(Result<Box<CreateResult>, RpcError>),
     Destroy(Result<DestroyResult, RpcError>),
     ForceUnmount(Result<ForceUnmountResult, RpcError>),
     Reap(Result<ReapResult, RpcError>),
@@ -151,7 +151,7 @@ macro_rules! answers {
     };
 }
 answers! {
-    Create(CreateResult) by create;
+    Create(Box<CreateResult>) by create;
     Destroy(DestroyResult) by destroy;
     ForceUnmount(ForceUnmountResult) by force_unmount;
     Reap(ReapResult) by reap;
@@ -163,7 +163,8 @@ struct Running {
 }
 
 impl<H: Host> Engine<H> {
-    /// Read the records. Nothing is done to the host before [`Engine::run_timers`] or the first call.
+    /// Read the records and look at the host. Nothing is done to it before [`Engine::run_timers`] or
+    /// the first call, and a host that cannot be looked at yet is an alarm, not the end.
     pub async fn open(host: H, setup: Setup) -> Result<Engine<H>, OpenError> {
         let pool = Pool::new(&setup.config.pool)?;
         let (store, found) = Store::open(&setup.config.paths.state, &pool)?;
@@ -189,7 +190,9 @@ impl<H: Host> Engine<H> {
             wake: Notify::new(),
             stopped: tokio::sync::watch::Sender::new(false),
         };
-        Ok(Engine(Arc::new(inner)))
+        let inner = Arc::new(inner);
+        inner.first_look().await;
+        Ok(Engine(inner))
     }
 
     /// The host, for status and checks.
@@ -223,9 +226,9 @@ impl<H: Host> Engine<H> {
                 let key = Key::Create(params.request_id.clone());
                 let (op, by, wish) = (inner.clone(), who.clone(), params.clone());
                 let (answer, joined) = inner.start_or_join(key, progress.clone(), |listeners| async move {
-                    Answer::Create(op.create(by, wish, listeners).await)
+                    Answer::Create(op.create(by, wish, listeners).await.map(Box::new))
                 });
-                let result = answer.await.create();
+                let result = answer.await.create().map(|result| *result);
                 // The request that was joined was somebody else's call: now that its clone is there,
                 // this call's own deadline, owner and parameters count.
                 if !joined || result.is_err() {

@@ -12,7 +12,7 @@ use crate::api::{
     RpcError,
 };
 use crate::audit::Outcome;
-use crate::host::{Host, HostResult, Part};
+use crate::host::{CloneSpec, Host, HostResult, Part};
 use crate::record::Phase;
 use crate::slot::Slot;
 use futures_util::future::join_all;
@@ -96,18 +96,22 @@ impl<H: Host> Inner<H> {
             // The members have to be put back into the table, which only another look can tell.
             plan = self.survey().await;
         }
-        let plan = match plan {
-            Ok(plan) => plan,
-            Err(error) => {
-                tracing::error!(%error, "the host cannot be looked at");
-                self.book().set_alarm("host", Some(format!("the host cannot be looked at: {error}")));
-                return;
-            }
-        };
-        self.book().set_alarm("host", None);
+        let Some(plan) = self.looked(plan) else { return };
         self.put_right(&plan).await;
         let due = plan.reap.iter().map(|(slot, reason)| self.take_by_timer(*slot, *reason));
         join_all(due).await;
+    }
+
+    /// Look at the host once without doing anything.
+    pub(super) async fn first_look(self: &Arc<Self>) {
+        let plan = self.survey().await;
+        self.looked(plan);
+    }
+
+    fn looked(&self, plan: HostResult<Plan>) -> Option<Plan> {
+        let alarm = plan.as_ref().err().map(|error| format!("the host cannot be looked at: {error}"));
+        self.book().set_alarm("host", alarm);
+        plan.ok()
     }
 
     /// How long until a deadline passes, at most the interval.
@@ -154,11 +158,14 @@ impl<H: Host> Inner<H> {
             Repair::SetLimits(slot) => self.repair_live(*slot, Step::Limits).await,
             Repair::CutEgress(slot) => {
                 let Some(_working) = self.try_work_on(&mut self.book(), *slot) else { return };
-                if self.live_spec(*slot).is_some() {
-                    return;
+                match self.running(*slot).await {
+                    Ok(Some(_)) => return,
+                    Ok(None) => {
+                        let names = self.pool.names(*slot);
+                        self.bounded(names.name.as_str(), self.host.cut_egress(&names)).await
+                    }
+                    Err(error) => Err(error),
                 }
-                let names = self.pool.names(*slot);
-                self.bounded(names.name.as_str(), self.host.cut_egress(&names)).await
             }
             Repair::DestroyAside(id) => self.bounded(id.as_str(), self.host.destroy_aside(id)).await,
         };
@@ -171,18 +178,25 @@ impl<H: Host> Inner<H> {
     /// Ensure a step again for a clone that is ready, if it still is.
     async fn repair_live(self: &Arc<Self>, slot: Slot, step: Step) -> HostResult<()> {
         let Some(_working) = self.try_work_on(&mut self.book(), slot) else { return Ok(()) };
-        let Some(spec) = self.live_spec(slot) else { return Ok(()) };
-        let seen = self.look(&spec.names, &[Part::Storage, Part::Jail]).await?;
-        if Step::Storage.verify(&spec, &seen).is_err() || Step::Jail.verify(&spec, &seen).is_err() {
-            return Ok(());
-        }
+        let Some(spec) = self.running(slot).await? else { return Ok(()) };
         self.bounded(spec.names.name.as_str(), step.ensure(&self.host, &spec)).await.map(drop)
     }
 
-    fn live_spec(&self, slot: Slot) -> Option<crate::host::CloneSpec> {
-        let book = self.book();
-        let record = book.records.get(&slot)?;
-        matches!(record.phase, Phase::Ready { .. }).then(|| reconcile::spec(record, &self.pool))
+    /// What the clone in this slot shall be, if one is wanted there, within its deadline, and runs.
+    async fn running(&self, slot: Slot) -> HostResult<Option<CloneSpec>> {
+        let now = self.clock.now();
+        let spec = {
+            let book = self.book();
+            let ready = book.records.get(&slot).filter(|record| {
+                matches!(record.phase, Phase::Ready { .. })
+                    && now.until(&record.deadline).is_some_and(|left| !left.is_zero())
+            });
+            ready.map(|record| reconcile::spec(record, &self.pool))
+        };
+        let Some(spec) = spec else { return Ok(None) };
+        let seen = self.look(&spec.names, &[Part::Storage, Part::Jail, Part::Network]).await?;
+        let whole = reconcile::VITAL.iter().all(|step| step.verify(&spec, &seen).is_ok());
+        Ok(whole.then_some(spec))
     }
 
     /// Take a clone that is due, with its own lines in the audit log.

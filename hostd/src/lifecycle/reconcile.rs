@@ -265,11 +265,14 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
     }
 }
 
+/// Without these a clone is broken. Table and limits are repaired instead of held against it, and
+/// whether the service answers is not part of a look at the whole host.
+pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
+
 /// What a clone that should be ready lacks.
 fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> Option<String> {
     let spec = spec(record, facts.pool);
-    // Table and limits are repaired, not held against the clone; the inventory does not ask the service.
-    [Step::Storage, Step::Network, Step::Jail].into_iter().find_map(|step| step.verify(&spec, seen).err())
+    VITAL.iter().find_map(|step| step.verify(&spec, seen).err())
 }
 
 /// What a record's clone shall be.
@@ -344,3 +347,7 @@ impl Plan {
         });
     }
 }
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;

@@ -1,0 +1,471 @@
+//! The rules as a table: for every kind of slot, what is decided and why.
+
+use super::*;
+use crate::api::{Limits, SnapshotName};
+use crate::clock::Stamp;
+use crate::config::PoolConfig;
+use crate::host::{Identity, JailSeen, NetworkSeen, StorageSeen};
+use std::time::SystemTime;
+
+const GRACE: Duration = Duration::from_secs(600);
+const QUARANTINE: Duration = Duration::from_secs(60);
+
+fn slot(number: u16) -> Slot {
+    Slot::new(number).unwrap()
+}
+
+fn id(digit: char) -> CloneId {
+    CloneId::try_from(digit.to_string().repeat(32)).unwrap()
+}
+
+fn limits() -> Limits {
+    Limits { memory_bytes: Some(1 << 30), ..Limits::default() }
+}
+
+fn snapshot() -> SnapshotName {
+    "default".parse().unwrap()
+}
+
+/// A host in which nothing is wrong, to be changed by each test.
+struct Host {
+    pool: Pool,
+    records: BTreeMap<Slot, Record>,
+    unreadable: BTreeMap<Slot, String>,
+    seen: Inventory,
+    seen_for: BTreeMap<Slot, Duration>,
+    working: BTreeSet<Slot>,
+    now: Moment,
+    rules: Rules,
+}
+
+impl Host {
+    fn new() -> Host {
+        let pool = Pool::new(&PoolConfig { last_slot: 50, ..PoolConfig::default() }).unwrap();
+        let now = Moment {
+            boot: "this boot".into(),
+            mono: Duration::from_secs(10_000),
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+        };
+        let seen = Inventory { clones: BTreeMap::new(), aside: BTreeSet::new(), egress: EgressHealth::Ok };
+        Host {
+            pool,
+            records: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            seen,
+            seen_for: BTreeMap::new(),
+            working: BTreeSet::new(),
+            now,
+            rules: Rules { orphan_grace: GRACE, quarantine: QUARANTINE, reap_cap: 10 },
+        }
+    }
+
+    fn stamp(&self, seconds_from_now: i64) -> Stamp {
+        let mono_ms = u64::try_from(10_000_000 + seconds_from_now * 1000).unwrap();
+        Stamp { boot: self.now.boot.clone(), mono_ms, wall_ms: 0 }
+    }
+
+    fn record(&mut self, number: u16, phase: Phase) -> &mut Record {
+        let (created, deadline) = (self.stamp(-100), self.stamp(100));
+        let record = Record {
+            version: Record::VERSION,
+            slot: slot(number),
+            clone_id: id('a'),
+            request_id: Some("request".parse().unwrap()),
+            tenant: None,
+            owner_uid: Some(7),
+            snapshot: snapshot(),
+            limits: limits(),
+            created,
+            deadline,
+            phase,
+        };
+        self.records.insert(slot(number), record);
+        self.records.get_mut(&slot(number)).unwrap()
+    }
+
+    fn show(&mut self, number: u16, seen: ObservedClone) -> &mut ObservedClone {
+        self.seen.clones.insert(slot(number), seen);
+        self.seen.clones.get_mut(&slot(number)).unwrap()
+    }
+
+    fn plan(&self) -> Plan {
+        let facts = Facts {
+            pool: &self.pool,
+            records: &self.records,
+            unreadable: &self.unreadable,
+            seen: &self.seen,
+            seen_for: &self.seen_for,
+            working: &self.working,
+            now: &self.now,
+        };
+        reconcile(&facts, &self.rules)
+    }
+
+    #[track_caller]
+    fn decides(&self, number: u16, state: CloneState, decision: Decision, why: &str) -> Plan {
+        let plan = self.plan();
+        let verdict = &plan.verdicts[&slot(number)];
+        assert_eq!((verdict.state, verdict.decision), (state, decision), "{}", verdict.why);
+        assert!(verdict.why.contains(why), "{:?} does not say {why:?}", verdict.why);
+        assert_eq!(plan.release.contains(&slot(number)), decision == Decision::Release);
+        assert_eq!(
+            plan.reap.iter().any(|(taken, _)| *taken == slot(number)),
+            matches!(decision, Decision::Reap(_))
+        );
+        plan
+    }
+}
+
+fn ready() -> Phase {
+    Phase::Ready { endpoint: "http://x".into(), stages: Vec::new() }
+}
+
+fn destroying(attempts: u32, errors: &[&str]) -> Phase {
+    let errors = errors.iter().map(|error| (*error).to_owned()).collect();
+    Phase::Destroying { why: "asked for".into(), was_ready: true, attempts, errors }
+}
+
+/// A clone as it should be.
+fn whole(owner: CloneId) -> ObservedClone {
+    ObservedClone {
+        storage: Some(StorageSeen {
+            identity: Identity::Clone(owner.clone()),
+            snapshot: Some(snapshot()),
+            mounted: true,
+            age: Some(Duration::from_secs(100)),
+        }),
+        mounts: BTreeSet::from(["dev".to_owned()]),
+        limits: Some(limits()),
+        network: Some(NetworkSeen { identity: Identity::Clone(owner.clone()), complete: true }),
+        egress: true,
+        connections: true,
+        jail: Some(JailSeen { identity: Identity::Clone(owner), dying: false }),
+        processes: BTreeSet::from([77]),
+        service_ready: false,
+    }
+}
+
+fn dying() -> ObservedClone {
+    let jail = JailSeen { identity: Identity::Unmarked, dying: true };
+    ObservedClone { jail: Some(jail), ..ObservedClone::default() }
+}
+
+#[test]
+fn an_empty_host_needs_nothing() {
+    let plan = Host::new().plan();
+    assert_eq!(
+        plan,
+        Plan { verdicts: BTreeMap::new(), reap: vec![], release: vec![], repairs: vec![], alarm: None }
+    );
+}
+
+#[test]
+fn a_ready_clone_within_its_deadline_is_kept() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    host.show(1, whole(id('a')));
+    let plan = host.decides(1, CloneState::Ready, Decision::Keep, "within its deadline (100 s left)");
+    assert_eq!(plan.repairs, []);
+    assert_eq!(plan.verdicts[&slot(1)].problem, None);
+}
+
+#[test]
+fn a_passed_deadline_is_taken_to_the_millisecond() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    host.show(1, whole(id('a')));
+    host.records.get_mut(&slot(1)).unwrap().deadline = Stamp { mono_ms: 10_000_001, ..host.stamp(0) };
+    host.decides(1, CloneState::Ready, Decision::Keep, "within");
+    host.records.get_mut(&slot(1)).unwrap().deadline = host.stamp(0);
+    let plan =
+        host.decides(1, CloneState::Ready, Decision::Reap(ReapReason::DeadlinePassed), "passed 0 s ago");
+    assert_eq!(plan.repairs, [Repair::CutEgress(slot(1))], "it loses the network at once");
+    host.records.get_mut(&slot(1)).unwrap().deadline = host.stamp(-30);
+    host.decides(1, CloneState::Ready, Decision::Reap(ReapReason::DeadlinePassed), "passed 30 s ago");
+}
+
+#[test]
+fn the_wall_clock_decides_nothing() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    host.show(1, whole(id('a')));
+    for wall in [0, 4_000_000_000] {
+        host.now.wall = SystemTime::UNIX_EPOCH + Duration::from_secs(wall);
+        host.decides(1, CloneState::Ready, Decision::Keep, "within its deadline");
+    }
+}
+
+#[test]
+fn a_clone_of_another_boot_is_taken() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    host.now.boot = "next boot".into();
+    let plan = host.decides(1, CloneState::Broken, Decision::Reap(ReapReason::DeadlinePassed), "restarted");
+    assert!(plan.verdicts[&slot(1)].problem.is_some());
+}
+
+#[test]
+fn a_broken_clone_is_its_owners_business_until_its_deadline() {
+    type Change = fn(&mut ObservedClone);
+    let broken: [(Change, &str); 7] = [
+        (|seen| seen.storage = None, "no storage"),
+        (|seen| seen.storage.as_mut().unwrap().mounted = false, "not mounted"),
+        (|seen| seen.storage.as_mut().unwrap().identity = Identity::Clone(id('b')), "identity bbbb"),
+        (|seen| seen.jail = None, "no jail"),
+        (|seen| seen.jail.as_mut().unwrap().dying = true, "dying"),
+        (|seen| seen.network = None, "no interface"),
+        (|seen| seen.network.as_mut().unwrap().complete = false, "half made"),
+    ];
+    for (change, problem) in broken {
+        let mut host = Host::new();
+        host.record(1, ready());
+        change(host.show(1, whole(id('a'))));
+        let plan = host.decides(1, CloneState::Broken, Decision::Keep, "its owner decides");
+        assert!(plan.verdicts[&slot(1)].problem.as_ref().unwrap().contains(problem), "{problem}");
+        assert_eq!(plan.repairs, [Repair::CutEgress(slot(1))], "{problem}: a broken clone has no egress");
+    }
+}
+
+#[test]
+fn what_others_undo_is_put_back() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    let seen = host.show(1, whole(id('a')));
+    (seen.egress, seen.limits) = (false, None);
+    let plan = host.decides(1, CloneState::Ready, Decision::Keep, "ready");
+    assert_eq!(plan.repairs, [Repair::GrantEgress(slot(1)), Repair::SetLimits(slot(1))]);
+
+    host.show(1, whole(id('a'))).limits = Some(Limits::default());
+    assert_eq!(host.plan().repairs, [Repair::SetLimits(slot(1))], "other limits are as bad as none");
+
+    host.seen.egress = EgressHealth::TableMissing;
+    host.show(1, whole(id('a'))).egress = false;
+    assert_eq!(
+        host.plan().repairs,
+        [Repair::Firewall],
+        "no member is added to a table that no rule refers to"
+    );
+
+    host.seen.egress = EgressHealth::Ok;
+    host.working.insert(slot(1));
+    assert_eq!(host.plan().repairs, [], "what somebody works on is left to them");
+}
+
+#[test]
+fn strangers_in_the_table_are_cut() {
+    let mut host = Host::new();
+    host.show(4, ObservedClone { egress: true, ..ObservedClone::default() });
+    host.show(5, ObservedClone { connections: true, ..ObservedClone::default() });
+    host.show(6, ObservedClone { limits: Some(limits()), ..ObservedClone::default() });
+    let plan = host.decides(4, CloneState::Orphan, Decision::Keep, "grace");
+    assert_eq!(plan.repairs, [Repair::CutEgress(slot(4)), Repair::CutEgress(slot(5))]);
+}
+
+#[test]
+fn storage_that_was_moved_aside_is_tried_again() {
+    let mut host = Host::new();
+    host.seen.aside.insert(id('c'));
+    assert_eq!(host.plan().repairs, [Repair::DestroyAside(id('c'))]);
+}
+
+#[test]
+fn unfinished_work_is_taken_unless_somebody_works_on_it() {
+    let mut host = Host::new();
+    host.record(1, Phase::Creating { reached: Some(Step::Network) });
+    host.record(2, Phase::Creating { reached: None });
+    host.record(3, destroying(0, &[]));
+    host.record(4, destroying(2, &["busy", "stuck"]));
+    let create = Decision::Reap(ReapReason::CreateUnfinished);
+    let destroy = Decision::Reap(ReapReason::DestroyUnfinished);
+    host.decides(1, CloneState::Creating, create, "up to network was verified");
+    host.decides(2, CloneState::Creating, create, "nothing was verified");
+    host.decides(3, CloneState::Destroying, destroy, "has not been tried yet");
+    let plan = host.decides(4, CloneState::Incomplete, destroy, "failed 2 times, last with: busy; stuck");
+    assert_eq!(plan.verdicts[&slot(4)].problem.as_deref(), Some("busy; stuck"));
+    assert_eq!(plan.verdicts[&slot(3)].problem, None);
+    assert_eq!(
+        plan.reap.iter().map(|(slot, _)| slot.number()).collect::<Vec<_>>(),
+        [3, 4, 1, 2],
+        "destroys before creates, by slot"
+    );
+    host.working.extend([slot(1), slot(3)]);
+    host.decides(1, CloneState::Creating, Decision::Keep, "under way");
+    host.decides(3, CloneState::Destroying, Decision::Keep, "under way");
+}
+
+#[test]
+fn a_quarantine_ends_by_time_and_absence() {
+    let mut host = Host::new();
+    let quarantined = |freed| Phase::Quarantined { freed, was_ready: true };
+    let freed = host.stamp(-59);
+    host.record(1, quarantined(freed));
+    host.decides(1, CloneState::Quarantined, Decision::Keep, "another 1 s");
+    let freed = host.stamp(-60);
+    host.record(1, quarantined(freed));
+    host.decides(1, CloneState::Quarantined, Decision::Release, "over");
+
+    host.show(1, dying());
+    host.decides(1, CloneState::Quarantined, Decision::Keep, "still dying");
+
+    let stray = NetworkSeen { identity: Identity::Unmarked, complete: false };
+    host.show(1, ObservedClone { network: Some(stray), ..ObservedClone::default() });
+    host.decides(
+        1,
+        CloneState::Quarantined,
+        Decision::Reap(ReapReason::DestroyUnfinished),
+        "its network again",
+    );
+
+    let theirs = NetworkSeen { identity: Identity::Foreign("x".into()), complete: true };
+    host.show(1, ObservedClone { network: Some(theirs), ..ObservedClone::default() });
+    host.decides(1, CloneState::Quarantined, Decision::Release, "over");
+
+    let freed = Stamp { boot: "another boot".into(), ..host.stamp(0) };
+    host.seen.clones.clear();
+    host.record(1, quarantined(freed));
+    host.decides(1, CloneState::Quarantined, Decision::Release, "over");
+}
+
+#[test]
+fn orphans_wait_for_the_grace_period() {
+    let young = GRACE - Duration::from_secs(1);
+    for (age, seen_for, taken) in [
+        (None, None, false),
+        (Some(young), None, false),
+        (Some(GRACE), None, true),
+        (None, Some(young), false),
+        (None, Some(GRACE), true),
+        (Some(young), Some(GRACE), true),
+        (Some(GRACE), Some(young), true),
+    ] {
+        let mut host = Host::new();
+        host.show(9, whole(id('b'))).storage.as_mut().unwrap().age = age;
+        host.show(10, whole(id('c'))).storage.as_mut().unwrap().age = Some(Duration::ZERO);
+        host.seen_for.extend(seen_for.map(|seen_for| (slot(9), seen_for)));
+        if taken {
+            let reap = Decision::Reap(ReapReason::Orphan);
+            host.decides(9, CloneState::Orphan, reap, "no record and is provably ours, and older");
+        } else {
+            let plan = host.decides(9, CloneState::Orphan, Decision::Keep, "younger than the grace period");
+            assert!(plan.verdicts[&slot(9)].problem.is_some());
+        }
+    }
+}
+
+#[test]
+fn a_clone_without_a_mark_is_ours_by_its_origin() {
+    let mut host = Host::new();
+    let seen = host.show(9, whole(id('b')));
+    seen.storage.as_mut().unwrap().identity = Identity::Unmarked;
+    seen.storage.as_mut().unwrap().age = Some(GRACE);
+    seen.jail = None;
+    seen.network = None;
+    host.show(10, whole(id('c')));
+    host.decides(9, CloneState::Orphan, Decision::Reap(ReapReason::Orphan), "provably ours");
+}
+
+#[test]
+fn something_foreign_is_never_taken() {
+    let foreign = || Identity::Foreign("made by hand".into());
+    let changes: [fn(&mut ObservedClone, Identity); 3] = [
+        |seen, identity| seen.storage.as_mut().unwrap().identity = identity,
+        |seen, identity| seen.network.as_mut().unwrap().identity = identity,
+        |seen, identity| seen.jail.as_mut().unwrap().identity = identity,
+    ];
+    for change in changes {
+        let mut host = Host::new();
+        let seen = host.show(9, whole(id('b')));
+        seen.storage.as_mut().unwrap().identity = Identity::Unmarked;
+        seen.network.as_mut().unwrap().identity = Identity::Unmarked;
+        seen.jail.as_mut().unwrap().identity = Identity::Unmarked;
+        change(seen, foreign());
+        host.seen_for.insert(slot(9), GRACE * 9);
+        let plan = host.decides(9, CloneState::Foreign, Decision::Keep, "made by hand");
+        assert!(plan.verdicts[&slot(9)].problem.as_ref().unwrap().contains("made by hand"));
+        assert_eq!(plan.repairs, [Repair::CutEgress(slot(9))], "our table is not for them");
+    }
+    // Beside something foreign, what carries our mark is still ours to take.
+    let mut host = Host::new();
+    host.show(9, whole(id('b'))).network.as_mut().unwrap().identity = foreign();
+    host.show(10, whole(id('c')));
+    host.seen_for.insert(slot(9), GRACE);
+    host.decides(9, CloneState::Orphan, Decision::Reap(ReapReason::Orphan), "provably ours");
+}
+
+#[test]
+fn a_dying_jail_alone_is_waited_for() {
+    let mut host = Host::new();
+    host.show(9, dying());
+    host.seen_for.insert(slot(9), GRACE * 9);
+    host.decides(9, CloneState::Orphan, Decision::Keep, "only a dying jail");
+    host.unreadable.insert(slot(9), "torn".into());
+    host.show(10, whole(id('c')));
+    host.decides(9, CloneState::Orphan, Decision::Reap(ReapReason::Orphan), "torn");
+}
+
+#[test]
+fn an_unreadable_record_makes_an_orphan() {
+    let mut host = Host::new();
+    host.unreadable.insert(slot(2), "torn in half".into());
+    host.decides(2, CloneState::Orphan, Decision::Keep, "torn in half");
+    host.seen_for.insert(slot(2), GRACE);
+    host.decides(2, CloneState::Orphan, Decision::Reap(ReapReason::Orphan), "torn in half");
+}
+
+#[test]
+fn slots_of_other_pools_are_not_looked_at() {
+    let mut host = Host::new();
+    host.show(51, whole(id('b')));
+    host.seen_for.insert(slot(51), GRACE);
+    assert!(host.plan().verdicts.is_empty());
+}
+
+#[test]
+fn one_run_takes_at_most_its_cap_and_says_so() {
+    let mut host = Host::new();
+    for number in 1..=12 {
+        host.record(number, ready()).deadline.mono_ms = 1;
+        host.show(number, whole(id('a')));
+    }
+    for number in 21..=32 {
+        host.record(number, destroying(1, &["busy"]));
+    }
+    let plan = host.plan();
+    assert_eq!(plan.reap.len(), 10 + 12, "unfinished work is not capped");
+    assert!(plan.alarm.as_ref().unwrap().contains("12 clones are due, 10 are taken"), "{:?}", plan.alarm);
+    for number in [11, 12] {
+        let verdict = &plan.verdicts[&slot(number)];
+        assert_eq!(verdict.decision, Decision::Keep);
+        assert!(verdict.why.contains("reached its cap"), "{}", verdict.why);
+    }
+    host.rules.reap_cap = 12;
+    let plan = host.plan();
+    assert_eq!((plan.reap.len(), plan.alarm), (24, None));
+}
+
+#[test]
+fn a_host_full_of_orphans_is_an_alarm_not_a_feast() {
+    let mut host = Host::new();
+    for number in 1..=6 {
+        host.show(number, whole(id('b')));
+        host.seen_for.insert(slot(number), GRACE);
+    }
+    let plan = host.plan();
+    assert_eq!(plan.reap, []);
+    assert!(plan.alarm.as_ref().unwrap().contains("6 of 6 clones"), "{:?}", plan.alarm);
+    assert!(plan.verdicts[&slot(1)].why.contains("state folder"), "{}", plan.verdicts[&slot(1)].why);
+
+    // Five are few enough; and six are, where most clones have their records.
+    host.seen.clones.remove(&slot(6));
+    assert_eq!(host.plan().reap.len(), 5);
+    host.show(6, whole(id('b')));
+    for number in 11..=16 {
+        host.record(number, ready());
+        host.show(number, whole(id('a')));
+    }
+    let plan = host.plan();
+    assert_eq!((plan.reap.len(), plan.alarm), (6, None));
+    host.seen.clones.remove(&slot(16));
+    host.records.remove(&slot(16));
+    assert_eq!(host.plan().reap, []);
+}
