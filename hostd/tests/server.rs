@@ -594,3 +594,35 @@ fn the_help_names_every_flag() {
         assert!(text.contains(flag), "{flag} is not in\n{text}");
     }
 }
+
+/// What a packager installs and what the daemon assumes are written down in two places.
+#[test]
+fn the_units_agree_with_the_defaults() {
+    let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/systemd");
+    let read = |name: &str| fs::read_to_string(units.join(name)).unwrap();
+    let setting = |unit: &str, key: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
+        line.unwrap_or_else(|| panic!("{key} is missing")).to_owned()
+    };
+    let config = hostd::config::Config::default();
+    let (service, socket) = (read("hostd.service"), read("hostd.socket"));
+    assert_eq!(setting(&socket, "ListenStream"), config.paths.socket.to_str().unwrap());
+    assert_eq!(setting(&socket, "SocketGroup"), config.paths.socket_group);
+    assert_eq!(setting(&socket, "SocketMode"), "0660");
+    assert_eq!(setting(&service, "Type"), "notify");
+    let stop: u64 = setting(&service, "TimeoutStopSec").parse().unwrap();
+    assert!(stop > config.lifecycle.shutdown_grace_seconds + 5, "{stop}");
+    let state = format!("/var/lib/{}", setting(&service, "StateDirectory"));
+    assert_eq!(state, config.paths.state.to_str().unwrap());
+    let folder = config.paths.socket.parent().unwrap().to_str().unwrap().to_owned();
+    assert!(
+        read("hostd.tmpfiles").contains(&format!("d {folder} 0750 root {}\n", config.paths.socket_group))
+    );
+    assert!(read("hostd.sysusers").contains(&format!("g {} -\n", config.paths.socket_group)));
+    // A mount namespace of the service would hide the clones' mounts from the host.
+    for harmful in
+        ["ProtectSystem=", "PrivateTmp=", "PrivateMounts=", "ReadWritePaths=", "MemoryDenyWriteExecute="]
+    {
+        assert!(!service.lines().any(|line| line.starts_with(harmful)), "{harmful}");
+    }
+}
