@@ -433,7 +433,7 @@ async fn a_user_at_the_connection_cap_loses_the_idle_ones() {
     let home = Home::new(&["server.max_connections_per_user=3"]);
     home.set_latency(300);
     let daemon = home.start().await;
-    let busy = daemon.client().await;
+    let busy = daemon.only_client().await;
     let mut idle = daemon.raw().await;
     let watch = daemon.client().await;
     watch.status(StatusParams::default()).await.unwrap();
@@ -465,7 +465,7 @@ async fn when_all_connections_work_the_new_one_is_refused() {
     let home = Home::new(&["server.max_connections=2"]);
     home.set_latency(500);
     let daemon = home.start().await;
-    let (one, two) = (daemon.client().await, daemon.client().await);
+    let (one, two) = (daemon.only_client().await, daemon.client().await);
     let running = [(one, "a"), (two.clone(), "b")]
         .map(|(client, id)| tokio::spawn(async move { client.create(create(id)).await }));
     until("both run", async || two.status(StatusParams::default()).await.unwrap().operations == 2).await;

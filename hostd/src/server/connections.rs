@@ -1,30 +1,26 @@
 //! How many connections there may be, and which one goes when there are too many.
 //!
 //! A user at the cap loses the connection that has been idle longest, so a client that forgot to
-//! close its connections harms only itself; those that never asked for anything go first, so a flood of
-//! them does not push out a client at work. At the cap of the whole daemon the user with the most
-//! connections pays. A connection with a request under way is never taken; if there is no idle one
+//! close its connections harms only itself. A request that was served counts like some seconds of use,
+//! so a flood of connections that ask for nothing does not push out a client that pauses between two
+//! calls. At the cap of the whole daemon the user with the most connections pays. A connection with a request under way is never taken; if there is no idle one
 //! the newcomer is refused.
 
 use crate::metrics::Metrics;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// What the caps decide on: whose a connection is, and how idle it is (`None`: busy).
+/// How much longer a connection counts as used after a request that was served, in microseconds.
+const CREDIT: u64 = 10_000_000;
+
+/// What the caps decide on: whose a connection is, and since when it is idle (`None`: busy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     uid: u32,
-    idle: Option<Idle>,
-}
-
-/// The least goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Idle {
-    was_served: bool,
-    since: u64,
+    idle_since: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +50,7 @@ fn judge(open: &BTreeMap<u64, Seen>, uid: u32, caps: Caps) -> Verdict {
         return Verdict::Welcome;
     };
     let idle = open.iter().filter(|(_, seen)| seen.uid == payer);
-    let longest = idle.filter_map(|(id, seen)| Some((seen.idle?, *id))).min();
+    let longest = idle.filter_map(|(id, seen)| Some((seen.idle_since?, *id))).min();
     match longest {
         Some((_, id)) => Verdict::Instead(id),
         None => Verdict::Refused(limit),
@@ -65,8 +61,8 @@ fn judge(open: &BTreeMap<u64, Seen>, uid: u32, caps: Caps) -> Verdict {
 #[derive(Debug, Default)]
 struct Activity {
     under_way: AtomicUsize,
-    was_served: AtomicBool,
-    last: AtomicU64,
+    /// When it counts as idle from, in microseconds since the start.
+    idle_from: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -141,10 +137,8 @@ impl Connections {
 
 impl Entry {
     fn seen(&self) -> Seen {
-        let Activity { under_way, was_served, last } = &*self.activity;
-        let idle =
-            || Idle { was_served: was_served.load(Ordering::Relaxed), since: last.load(Ordering::Relaxed) };
-        Seen { uid: self.uid, idle: (under_way.load(Ordering::Relaxed) == 0).then(idle) }
+        let idle = self.activity.under_way.load(Ordering::Relaxed) == 0;
+        Seen { uid: self.uid, idle_since: idle.then(|| self.activity.idle_from.load(Ordering::Relaxed)) }
     }
 }
 
@@ -163,26 +157,33 @@ impl Ticket {
         self.id
     }
 
-    /// A request was not refused.
-    pub fn served(&self) {
-        self.activity.was_served.store(true, Ordering::Relaxed);
-    }
-
     /// A request is under way from now on.
     pub fn begin(&self) {
         self.activity.under_way.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was answered.
+    /// A request that was under way is answered.
     pub fn end(&self) {
         self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
-        self.touch();
+        self.served();
     }
 
-    /// The connection was used.
+    /// A request was served, not refused.
+    pub fn served(&self) {
+        self.used_until(self.now() + CREDIT);
+    }
+
+    /// A line came.
     pub fn touch(&self) {
-        let now = u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.activity.last.store(now, Ordering::Relaxed);
+        self.used_until(self.now());
+    }
+
+    fn used_until(&self, moment: u64) {
+        self.activity.idle_from.fetch_max(moment, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX / 2)
     }
 
     /// How many requests are under way.
@@ -208,8 +209,7 @@ mod tests {
     use futures_util::FutureExt;
 
     fn open(list: &[(u64, u32, Option<u64>)]) -> BTreeMap<u64, Seen> {
-        let idle = |since| Idle { was_served: true, since };
-        list.iter().map(|(id, uid, since)| (*id, Seen { uid: *uid, idle: since.map(idle) })).collect()
+        list.iter().map(|(id, uid, idle_since)| (*id, Seen { uid: *uid, idle_since: *idle_since })).collect()
     }
 
     #[test]
@@ -227,17 +227,6 @@ mod tests {
         assert_eq!(judge(&open(&now), 2, caps), Verdict::Welcome);
         let busy = [(0, 1, None), (1, 1, None), (2, 1, None), (3, 2, Some(1))];
         assert_eq!(judge(&open(&busy), 1, caps), Verdict::Refused("connections_per_user"));
-    }
-
-    #[test]
-    fn those_that_never_asked_go_first() {
-        let caps = Caps { total: 10, per_user: 3 };
-        let mut now = open(&[(0, 1, Some(1)), (1, 1, Some(80)), (2, 1, Some(70))]);
-        assert_eq!(judge(&now, 1, caps), Verdict::Instead(0));
-        for id in [1, 2] {
-            now.get_mut(&id).unwrap().idle.as_mut().unwrap().was_served = false;
-        }
-        assert_eq!(judge(&now, 1, caps), Verdict::Instead(2));
     }
 
     #[test]
@@ -303,6 +292,7 @@ mod tests {
         let at_work = connections.admit(1).unwrap();
         at_work.served();
         std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(connections.admit(2).unwrap().activity.idle_from.load(Ordering::Relaxed) < CREDIT);
         let flood: Vec<Ticket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
         assert!(at_work.evicted().now_or_never().is_none());
         assert_eq!(flood.iter().filter(|ticket| ticket.evicted().now_or_never().is_some()).count(), 98);
