@@ -364,7 +364,9 @@ mod tests {
         assert_eq!(names.ip6, Some("fd12:3456::20".parse().unwrap()));
         assert_eq!(pool.gateway6(), Some("fd12:3456::1".parse().unwrap()));
         assert_eq!(pool.slot_of_address("fd12:3456::20".parse().unwrap()), Slot::new(17));
-        assert_eq!(pool.slot_of_address("fd12:3457::20".parse().unwrap()), None);
+        for other in ["fd12:3457::20", "fd12:3455::20"] {
+            assert_eq!(pool.slot_of_address(other.parse().unwrap()), None, "{other}");
+        }
         assert_eq!(pool.networks().count(), 2);
         assert_eq!(pool.subnet6(), Some("fd12:3456::/64".parse().unwrap()));
     }
