@@ -170,7 +170,7 @@ impl Ticket {
 
     /// A request was served, not refused.
     pub fn served(&self) {
-        self.used_until(self.now() + CREDIT);
+        self.used_until(self.now().saturating_add(CREDIT));
     }
 
     /// A line came.
@@ -183,7 +183,7 @@ impl Ticket {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX / 2)
+        u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// How many requests are under way.
@@ -254,6 +254,7 @@ mod tests {
         let first = connections.admit(1).unwrap();
         let second = connections.admit(1).unwrap();
         assert_eq!(connections.count(), 2);
+        assert_ne!(first.id(), second.id());
         second.begin();
         let third = connections.admit(1).unwrap();
         first.evicted().await;
@@ -292,6 +293,8 @@ mod tests {
         let at_work = connections.admit(1).unwrap();
         at_work.served();
         std::thread::sleep(std::time::Duration::from_millis(1));
+        let credit = at_work.activity.idle_from.load(Ordering::Relaxed);
+        assert!((CREDIT..CREDIT + 60_000_000).contains(&credit), "{credit}");
         assert!(connections.admit(2).unwrap().activity.idle_from.load(Ordering::Relaxed) < CREDIT);
         let flood: Vec<Ticket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
         assert!(at_work.evicted().now_or_never().is_none());
