@@ -1,0 +1,2 @@
+//! Stage 2: runs inside the sandbox, closes the last doors, becomes the program.
+fn main() {}
