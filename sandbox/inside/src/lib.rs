@@ -6,3 +6,7 @@
 
 pub mod layer;
 pub mod protocol;
+
+/// The stages themselves; Linux only.
+#[cfg(target_os = "linux")]
+pub mod linux;

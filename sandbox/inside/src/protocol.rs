@@ -1,20 +1,21 @@
-//! What the launcher tells stage 2, and what stage 2 answers.
-//!
-//! The instructions travel in a sealed memory file, the answer over a close-on-exec socket pair:
+//! What the launcher tells the stages, and what they answer.
 //!
 //! ```text
-//! launcher                                stage 2 (inside)
-//!    │  instructions (memory file)           │
-//!    │ ─────────────────────────────────────▶│ verify, confine
-//!    │               Ready or Failed         │
-//!    │◀───────────────────────────────────── │ (the kernel adds the sender's pid)
-//!    │  limits, pidfd …          GO          │
-//!    │ ─────────────────────────────────────▶│ exec
-//!    │               end of file = running   │
-//!    │◀───────────────────────────────────── │ or Failed, when exec itself failed
+//! launcher                    stage 1 (outside)              stage 2 (inside)
+//!    │ StageOne + descriptors     │                              │
+//!    │ ──────────────────────────▶│ close all, drop uid,         │
+//!    │                            │ start bubblewrap ───────────▶│ read Instructions (memory file)
+//!    │                            │ watch the launcher           │ verify, confine
+//!    │        Ready or Failed (the kernel adds the sender's pid) │
+//!    │◀──────────────────────────────────────────────────────────│
+//!    │ limits, pidfd …                                        GO │
+//!    │ ─────────────────────────────────────────────────────────▶│ exec
+//!    │                       end of file = the program runs      │
+//!    │◀──────────────────────────────────────────────────────────│ (or Failed: exec did not work)
 //! ```
 //!
-//! A launcher that dies before GO leaves stage 2 with an end of file, and the target never starts.
+//! A launcher that dies before GO leaves stage 2 with an end of file, and the program never starts;
+//! one that dies later is noticed by stage 1, which kills everything it started.
 
 use crate::layer::{Layer, Requirement};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,40 @@ pub const GO: u8 = b'g';
 
 /// Longest answer of stage 2, in bytes.
 pub const MAX_RECORD: usize = 16 * 1024;
+
+/// Stage 1 puts the descriptors it is sent at this number and the following ones, in the order in
+/// which they were sent. So the launcher knows every number beforehand.
+pub const FIRST_DESCRIPTOR: i32 = 100;
+
+/// Most descriptors that one launch may use (the kernel's limit for one message is 253).
+pub const MAX_DESCRIPTORS: usize = 200;
+
+/// What stage 1 has to do. Descriptors are named by their final numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageOne {
+    /// The launcher's own process: when it ends, everything ends.
+    pub launcher: i32,
+    /// Where to answer when something fails.
+    pub status: i32,
+    /// The network namespace to enter.
+    pub network_namespace: Option<i32>,
+    /// The `cgroup.procs` file of the cgroup to enter.
+    pub cgroup: Option<i32>,
+    /// The uid and gid to become.
+    pub become_user: Option<u32>,
+    /// The absolute path of bubblewrap.
+    pub bubblewrap: PathBuf,
+    /// Bubblewrap's arguments, each ended by NUL.
+    pub arguments: i32,
+    /// Where bubblewrap's complaints go.
+    pub complaints: i32,
+    /// The executable file of the stages.
+    pub stages: i32,
+    /// The [`Instructions`] for stage 2.
+    pub instructions: i32,
+    /// The descriptors that bubblewrap and stage 2 inherit, besides those above.
+    pub inherit: Vec<i32>,
+}
 
 /// Everything stage 2 has to do, in the order in which it does it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,8 +91,10 @@ pub struct Verify {
     pub namespaces: Vec<NamespaceCheck>,
     /// Whether `/` must be read-only.
     pub read_only_root: bool,
-    /// The mounts that must be there; any other is refused. `None` when the view is switched off.
-    pub mounts: Option<Vec<ExpectedMount>>,
+    /// The mounts that must be there; any other is refused.
+    pub mounts: Vec<ExpectedMount>,
+    /// Whether bubblewrap must be process 1 and stage 2 its first child.
+    pub own_process_ids: bool,
     /// The uid and gid that the program must see.
     pub uid: u32,
     /// See `uid`.
@@ -156,8 +193,8 @@ pub struct Target {
     pub program: Executable,
     /// Its arguments, the zeroth (its own name) included.
     pub arguments: Vec<String>,
-    /// Its whole environment. `None` passes on bubblewrap's (layer `environment` off).
-    pub environment: Option<Vec<(String, String)>>,
+    /// Its whole environment.
+    pub environment: Vec<(String, String)>,
     /// The folder to start in.
     pub working_folder: PathBuf,
 }

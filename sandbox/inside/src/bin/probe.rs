@@ -1,0 +1,2 @@
+//! The escape battery.
+fn main() {}
