@@ -352,7 +352,7 @@ mod tests {
         fn nothing_refused_comes_out(arguments in proptest::collection::vec(any_argument(), 0..12)) {
             for strictness in [Strictness::Refuse, Strictness::DropClientDefaults] {
                 if let Ok(flags) = Flags::parse(&arguments, strictness) {
-                    crate::flags_oracle::assert_harmless(&flags.to_arguments());
+                    crate::fuzzing::assert_harmless(&flags.to_arguments());
                 }
             }
         }

@@ -1,7 +1,46 @@
-//! A second, independent reading of a browser command line, used only to judge the filter in tests and in the fuzz
-//! target: it shares the tables with the filter and nothing else.
+//! What the fuzz targets and the replay of their corpus do with one input. Not part of the library's interface.
+//!
+//! The filter is judged by a second, independent reading of the command line that shares the tables with it and nothing
+//! else.
 
-use crate::flags::{REFUSED_FEATURES, REFUSED_SWITCHES};
+use std::path::Path;
+
+use crate::config::Config;
+use crate::flags::{Flags, REFUSED_FEATURES, REFUSED_SWITCHES, Strictness};
+
+/// One command line, its arguments separated by zero bytes.
+pub fn flags(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    let arguments: Vec<&str> = text.split('\0').collect();
+    for strictness in [Strictness::Refuse, Strictness::DropClientDefaults] {
+        if let Ok(flags) = Flags::parse(&arguments, strictness) {
+            let out = flags.to_arguments();
+            assert_harmless(&out);
+            let again =
+                Flags::parse(&out, Strictness::Refuse).expect("what passed once passes again");
+            assert_eq!(
+                again.to_arguments(),
+                out,
+                "filtering twice is filtering once"
+            );
+        }
+    }
+}
+
+/// One configuration file.
+pub fn config(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    if let Ok(config) = Config::from_toml(text, Path::new("fuzz.toml")) {
+        let written = toml::to_string(&config).expect("a configuration can be written");
+        let again = Config::from_toml(&written, Path::new("fuzz.toml"))
+            .expect("what was written can be read");
+        assert_eq!(again, config);
+    }
+}
 
 /// Panics when Chromium would read a refused switch or feature out of these arguments.
 pub fn assert_harmless(arguments: &[String]) {
