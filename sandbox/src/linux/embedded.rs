@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 const STAGES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-stages"));
 
 /// The escape battery, built by `build.rs`.
-const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-probe"));
+pub(crate) const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-probe"));
 
 /// The executable file of the stages. Made once; the kernel shares it between all launches.
 pub(crate) fn stages() -> Result<&'static OwnedFd, Error> {

@@ -1,5 +1,6 @@
 //! The Linux part: looking at the machine, starting bubblewrap, watching over what it started.
 
+pub mod battery;
 mod bubblewrap;
 mod embedded;
 mod facts;
@@ -12,6 +13,7 @@ pub mod preflight;
 mod seccomp;
 mod stages;
 mod start;
+mod system_v;
 
 pub use handle::{LayerState, Sandbox, Timings};
 pub use launch::{Launch, Stdio};

@@ -394,7 +394,7 @@ fn namespace_checks(plan: &Plan, prepared: Option<&OwnedFd>) -> Result<Vec<Names
     let mut checks = Vec::new();
     for (kind, layer, checked) in kinds {
         if checked {
-            let path = format!("/proc/self/ns/{kind}");
+            let path = format!("/proc/thread-self/ns/{kind}");
             let inode = std::fs::metadata(&path).map_err(doing(path))?.ino();
             checks.push(NamespaceCheck {
                 kind: kind.to_owned(),

@@ -2,6 +2,7 @@
 
 pub mod capabilities;
 pub mod channel;
+pub mod check;
 pub mod descriptors;
 pub mod dial;
 pub mod landlock;

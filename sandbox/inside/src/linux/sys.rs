@@ -100,6 +100,40 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     }
 }
 
+/// The Landlock ABI of the kernel; 0 when there is none.
+pub fn landlock_abi() -> u8 {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel reads nothing and answers with its version.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            VERSION,
+        )
+    };
+    u8::try_from(version).unwrap_or(0)
+}
+
+/// Whether the kernel has seccomp filters that can end a process.
+pub fn seccomp_available() -> io::Result<()> {
+    let action: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+    // SAFETY: the kernel reads one u32 from the pointer.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            &raw const action,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// `prctl` with one number.
 pub fn prctl(option: i32, value: libc::c_ulong) -> io::Result<i32> {
     // SAFETY: only used with options whose arguments are numbers.

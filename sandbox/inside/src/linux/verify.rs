@@ -190,7 +190,14 @@ fn expected_mounts(expected: &[ExpectedMount], mounts: &[Mount]) -> Result<(), F
             Some(_) => {}
         }
     }
-    for mount in mounts {
+    for (index, mount) in mounts.iter().enumerate() {
+        // What is mounted over on the same path cannot be seen.
+        if mounts[index + 1..]
+            .iter()
+            .any(|later| later.path == mount.path)
+        {
+            continue;
+        }
         let own = OF_BUBBLEWRAP
             .iter()
             .any(|path| mount.path == Path::new(path));
@@ -249,6 +256,15 @@ mod tests {
         assert!(expected_mounts(&expected, &mounts(&[ROOT, writable])).is_err());
         let below = "81 77 254:0 / /usr/local rw - ext4 /dev/vdb rw";
         assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, below])).is_err());
+    }
+
+    #[test]
+    fn a_mount_that_is_covered_does_not_count() {
+        let expected = [expect("/", true, false), expect("/usr", true, true)];
+        let covered = "81 77 254:0 / /usr/local rw - ext4 /dev/vdb rw";
+        let cover = "82 81 254:0 / /usr/local ro - ext4 /dev/vdc rw";
+        assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, covered, cover])).is_ok());
+        assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, cover, covered])).is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod scope;
 
 use crate::{Error, Layer, Limits, Requirement};
 use cgroup::Cgroup;
+pub(crate) use scope::available as scopes_available;
 use serde::Serialize;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,13 @@ pub enum LimitKeeper {
     Scope(String),
     /// Nobody (the policy calls limits optional); the reason.
     Nobody(String),
+}
+
+/// Whether the cgroup limits of `policy` would be kept here.
+pub(crate) fn would_be_kept(policy: &crate::Policy, parent: Option<&Path>) -> bool {
+    policy.layers.wanted(Layer::Limits)
+        && policy.limits.need_cgroup()
+        && (parent.is_some() || scope::available().is_ok())
 }
 
 /// Why no limits can be kept here.

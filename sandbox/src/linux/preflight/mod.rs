@@ -1,7 +1,15 @@
 //! Whether this machine can confine, found out by trying.
+//!
+//! Documentation and settings tell what should work; a launcher needs to know what does. So every
+//! answer here comes from an attempt (settings are read only to explain a failure), and the last
+//! probe is a whole launch with every layer required.
 
+mod probes;
+
+use super::fixes;
 use crate::Layer;
 use serde::Serialize;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// How a probe went.
@@ -67,15 +75,37 @@ impl Report {
     pub fn problems(&self) -> impl Iterator<Item = &Probe> {
         self.probes.iter().filter(|p| p.outcome == Outcome::Bad)
     }
+
+    /// Whether everything works.
+    pub fn is_good(&self) -> bool {
+        self.problems().next().is_none()
+    }
+
+    /// The probe called `name`.
+    pub fn probe(&self, name: &str) -> Option<&Probe> {
+        self.probes.iter().find(|probe| probe.name == name)
+    }
 }
 
-/// Tries everything. `bubblewrap` names one to use instead of the system's.
-pub fn check(_bubblewrap: Option<&Path>) -> Report {
-    Report {
-        distribution: Distribution::Other,
-        bubblewrap: None,
-        bubblewrap_version: None,
-        landlock_abi: 0,
-        probes: Vec::new(),
+/// Tries everything. `bubblewrap` names one to use instead of the system's; `landlock_abi` is what
+/// the policy will require.
+pub fn check(bubblewrap: Option<&Path>, landlock_abi: u8) -> Report {
+    probes::run(bubblewrap, landlock_abi, fixes::distribution())
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for probe in &self.probes {
+            let word = match probe.outcome {
+                Outcome::Good => "ok  ",
+                Outcome::Note => "note",
+                Outcome::Bad => "BAD ",
+            };
+            writeln!(f, "{word} {}: {}", probe.name, probe.found)?;
+            if let Some(fix) = &probe.fix {
+                writeln!(f, "     to fix it: {fix}")?;
+            }
+        }
+        Ok(())
     }
 }
