@@ -21,6 +21,9 @@ use crate::folders::{self, PrivateUid, Purpose};
 
 /// The browser's home inside; in memory, gone with the browser.
 const HOME: &str = "/home/browser";
+/// The browser's folder for temporary files. Not `/tmp`: there is none inside, so that a file which a client wants in
+/// the host's `/tmp` is refused instead of vanishing with the sandbox.
+const TEMPORARY: &str = "/home/browser/tmp";
 /// The profile inside, wherever it is outside: the path outside would only tell the browser about the host.
 const PROFILE: &str = "/home/browser/profile";
 /// Where downloads go inside that the client wants in a folder which the browser does not see.
@@ -205,7 +208,7 @@ impl Blueprint {
         policy
             .files
             .extend(FileRule::identity_files(&policy.identity, "browser", HOME));
-        policy.files.push(FileRule::temporary("/tmp", 512 << 20));
+        policy.files.push(FileRule::temporary(TEMPORARY, 512 << 20));
         policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
         policy.files.push(FileRule::temporary(HOME, 1 << 30));
         if let Some(profile) = &profile {
@@ -240,7 +243,8 @@ impl Blueprint {
         if !headless {
             let display = Display::from_environment()?;
             notices.extend(display.notice());
-            let (rules, variables, file) = display.grant(HOME, policy.identity.host_uid)?;
+            let (rules, variables, file) =
+                display.grant(HOME, TEMPORARY, policy.identity.host_uid)?;
             policy.files.extend(rules);
             policy.environment.extend(variables);
             held.extend(file.map(Held::File));
@@ -471,7 +475,8 @@ fn environment() -> BTreeMap<String, String> {
         ("HOME", HOME),
         ("LANG", "C.UTF-8"),
         ("PATH", "/usr/bin:/bin"),
-        ("XDG_RUNTIME_DIR", "/tmp"),
+        ("TMPDIR", TEMPORARY),
+        ("XDG_RUNTIME_DIR", TEMPORARY),
     ];
     fixed
         .into_iter()

@@ -89,11 +89,16 @@ impl Display {
     }
 
     /// The file rules and variables that open the display, and a file that must stay while the browser runs.
-    pub(crate) fn grant(&self, home: &str, owner: Option<u32>) -> Result<Grant, LaunchError> {
+    pub(crate) fn grant(
+        &self,
+        home: &str,
+        runtime: &str,
+        owner: Option<u32>,
+    ) -> Result<Grant, LaunchError> {
         match self {
             Display::Wayland { name, socket } => {
                 let rule = FileRule::Socket {
-                    path: Path::new("/tmp").join(name),
+                    path: Path::new(runtime).join(name),
                     source: Some(socket.clone()),
                 };
                 let variables = vec![("WAYLAND_DISPLAY".to_owned(), name.clone())];
@@ -169,11 +174,13 @@ mod tests {
             name: "wayland-1".into(),
             socket: "/run/user/7/wayland-1".into(),
         };
-        let (rules, variables, file) = display.grant("/home/browser", None).expect("grant");
+        let (rules, variables, file) = display
+            .grant("/home/browser", "/home/browser/tmp", None)
+            .expect("grant");
         assert_eq!(
             rules,
             [FileRule::Socket {
-                path: "/tmp/wayland-1".into(),
+                path: "/home/browser/tmp/wayland-1".into(),
                 source: Some("/run/user/7/wayland-1".into())
             }]
         );
@@ -193,7 +200,9 @@ mod tests {
             socket: "/tmp/.X11-unix/X5".into(),
             authority: Some(cookie.path().to_owned()),
         };
-        let (rules, variables, copy) = display.grant("/home/browser", None).expect("grant");
+        let (rules, variables, copy) = display
+            .grant("/home/browser", "/home/browser/tmp", None)
+            .expect("grant");
         let copy = copy.expect("a copy");
         assert_eq!(std::fs::read(copy.path()).expect("read"), b"\x01\x00cookie");
         assert_eq!(rules[1].source(), Some(copy.path()));

@@ -479,9 +479,14 @@ impl Browser {
         self.pid
     }
 
-    /// Bubblewrap's process, the child of this one.
-    pub fn bubblewrap_pid(&self) -> u32 {
-        self.sandbox().bubblewrap_pid()
+    /// The child of this process that ends with the whole sandbox.
+    pub fn guard_pid(&self) -> u32 {
+        self.sandbox().guard_pid()
+    }
+
+    /// Where the sandbox's own share of the launch went.
+    pub fn sandbox_timings(&self) -> sandbox::Timings {
+        self.sandbox().timings()
     }
 
     /// The end of what the browser wrote to its standard error.

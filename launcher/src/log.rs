@@ -10,6 +10,8 @@ use std::time::Duration;
 /// Enough for the last words of a browser, not for its life story.
 const KEPT: usize = 8 * 1024;
 const ANNOUNCEMENT: &str = "DevTools listening on ";
+/// There is no message bus inside, by design; the browser does without and says so dozens of times.
+const NOISE: &[&str] = &["ERROR:dbus/bus.cc", "ERROR:dbus/object_proxy.cc"];
 
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -78,14 +80,13 @@ impl Shared {
         while let Ok(1..) = std::io::Read::take(&mut from, KEPT as u64).read_until(b'\n', &mut line)
         {
             let text = String::from_utf8_lossy(&line);
-            match text.trim().strip_prefix(ANNOUNCEMENT) {
-                Some(address) => self.lock().announced = Some(address.to_owned()),
-                None => {
-                    self.lock().keep(&text);
-                    if pass_on {
-                        // Nobody to tell when our own standard error is gone.
-                        let _ = std::io::stderr().write_all(&line);
-                    }
+            if let Some(address) = text.trim().strip_prefix(ANNOUNCEMENT) {
+                self.lock().announced = Some(address.to_owned());
+            } else if !NOISE.iter().any(|noise| text.contains(noise)) {
+                self.lock().keep(&text);
+                if pass_on {
+                    // Nobody to tell when our own standard error is gone.
+                    let _ = std::io::stderr().write_all(&line);
                 }
             }
             self.changed.notify_all();
