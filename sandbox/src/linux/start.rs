@@ -167,6 +167,7 @@ struct Package {
     status: OwnedFd,
     complaints: OwnedFd,
     pass_on_descriptors: bool,
+    landlock_abi: u8,
 }
 
 impl Package {
@@ -234,6 +235,7 @@ impl Package {
             status,
             complaints,
             pass_on_descriptors: !plan.policy.layers.wanted(Layer::Descriptors),
+            landlock_abi: plan.policy.landlock.abi,
         })
     }
 
@@ -247,13 +249,29 @@ impl Package {
         Ok(())
     }
 
+    /// What a stage said, as an error.
+    fn failed(&self, layer: Option<Layer>, reason: String, program: &str) -> Error {
+        let Some(layer) = layer else {
+            return Error::Exec {
+                program: program.to_owned(),
+                reason,
+            };
+        };
+        let fix = match layer {
+            Layer::Landlock => Some(fixes::landlock(fixes::distribution(), self.landlock_abi)),
+            Layer::Seccomp => Some(fixes::seccomp()),
+            _ => None,
+        };
+        Error::Layer { layer, reason, fix }
+    }
+
     fn complaints(&self) -> String {
         let mut text = String::new();
         let read = copy(&self.complaints)
             .map(std::fs::File::from)
             .map(|mut file| file.rewind().and_then(|()| file.read_to_string(&mut text)));
         match read {
-            Ok(Ok(_)) => text.trim().replace('\n', "; "),
+            Ok(Ok(_)) => text.trim().trim_end_matches('.').replace('\n', "; "),
             _ => "(nothing readable)".to_owned(),
         }
     }
@@ -458,7 +476,7 @@ fn wait_for_record(
     let record = serde_json::from_slice(&message.bytes)
         .map_err(|e| doing("understand stage 2")(e.into()))?;
     match record {
-        Record::Failed { layer, message } => Err(failed(layer, message, program)),
+        Record::Failed { layer, message } => Err(package.failed(layer, message, program)),
         record => Ok(Heard {
             record,
             sender: message.sender,
@@ -479,7 +497,7 @@ fn wait_for_execution(
         return Ok(());
     }
     match serde_json::from_slice(&message.bytes) {
-        Ok(Record::Failed { layer, message }) => Err(failed(layer, message, program)),
+        Ok(Record::Failed { layer, message }) => Err(package.failed(layer, message, program)),
         _ => Err(doing("understand stage 2")(
             std::io::ErrorKind::InvalidData.into(),
         )),
@@ -505,24 +523,6 @@ fn receive(
             Ok(_) => {}
         }
         return channel::receive(package.status.as_fd()).map_err(doing("hear from stage 2"));
-    }
-}
-
-fn failed(layer: Option<Layer>, reason: String, program: &str) -> Error {
-    match layer {
-        Some(layer) => Error::Layer {
-            layer,
-            reason,
-            fix: match layer {
-                Layer::Landlock => Some(fixes::landlock(fixes::distribution(), 6)),
-                Layer::Seccomp => Some(fixes::seccomp()),
-                _ => None,
-            },
-        },
-        None => Error::Exec {
-            program: program.to_owned(),
-            reason,
-        },
     }
 }
 
