@@ -9,6 +9,7 @@ mod handle;
 mod launch;
 mod limits;
 mod namespace;
+mod pages;
 pub mod preflight;
 mod seccomp;
 mod stages;

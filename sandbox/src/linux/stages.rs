@@ -20,6 +20,6 @@ pub(crate) fn start(words: &[&str]) -> Result<(Child, OwnedFd), Error> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(doing("start the sandbox's first stage from a memory file"))?;
+        .map_err(|e| embedded::not_executable(&e.to_string()))?;
     Ok((child, ours))
 }

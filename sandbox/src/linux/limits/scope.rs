@@ -78,20 +78,31 @@ async fn start_transient_unit(
     pids: &[u32],
     limits: &Limits,
 ) -> zbus::Result<()> {
-    let auxiliary: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
     connection
         .call_method(
             Some("org.freedesktop.systemd1"),
             "/org/freedesktop/systemd1",
             Some("org.freedesktop.systemd1.Manager"),
             "StartTransientUnit",
-            &(name, "fail", properties(pids, limits), auxiliary),
+            &request(name, pids, limits),
         )
         .await
         .map(drop)
 }
 
-fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Vec<(&'static str, Variant<'a>)> {
+type Properties<'a> = Vec<(&'static str, Variant<'a>)>;
+type Auxiliary<'a> = Vec<(&'a str, Properties<'a>)>;
+
+/// The arguments of `StartTransientUnit`: name, mode, properties, auxiliary units.
+fn request<'a>(
+    name: &'a str,
+    pids: &'a [u32],
+    limits: &Limits,
+) -> (&'a str, &'static str, Properties<'a>, Auxiliary<'a>) {
+    (name, "fail", properties(pids, limits), Vec::new())
+}
+
+fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Properties<'a> {
     let mut properties = vec![
         ("Description", Variant::from("confined program")),
         ("PIDs", Variant::from(pids)),
@@ -186,6 +197,18 @@ mod tests {
             value("CPUQuotaPerSecUSec"),
             Some(&Variant::from(500_000u64))
         );
+    }
+
+    #[test]
+    fn the_request_has_the_form_that_systemd_takes() {
+        let limits = Limits::default();
+        let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
+            .build(&request("a.scope", &[1], &limits))
+            .expect("a message");
+        // On the wire: the signature's length, the signature, NUL.
+        let bytes: &[u8] = message.data();
+        let wanted = b"\x10ssa(sv)a(sa(sv))\0";
+        assert!(bytes.windows(wanted.len()).any(|part| part == wanted));
     }
 
     #[test]

@@ -116,7 +116,7 @@ fn memory_program() -> Probe {
         Ok(()) => Ok("programs can be executed from sealed memory files".to_owned()),
         Err(why) => Err((
             format!("a program in a memory file cannot be executed: {why}"),
-            Some("sysctl -w vm.memfd_noexec=1 (2 forbids it to everybody)".to_owned()),
+            Some(fixes::memory_programs()),
         )),
     };
     probe("memory-program", Layer::Bubblewrap, result)
