@@ -3,6 +3,8 @@
 use sandbox::{FileRule, HostFacts, Launch, Network, Plan, Policy, Program, Timings};
 use std::time::Duration;
 
+type Phase = (&'static str, fn(&Timings) -> Duration);
+
 fn plan(program: &str, arguments: &[&str]) -> Result<Plan, Box<dyn std::error::Error>> {
     let mut policy = Policy::new("cost");
     policy.network = Network::Proxy { port: 3128 };
@@ -36,7 +38,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
         timings.push(sandbox.timings());
         sandbox.wait()?;
     }
-    let phases: [(&str, fn(&Timings) -> Duration); 4] = [
+    let phases: [Phase; 4] = [
         ("prepare", |t| t.prepare),
         ("confine", |t| t.confine),
         ("execute", |t| t.execute),
