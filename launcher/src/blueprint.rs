@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
@@ -18,6 +17,7 @@ use crate::config::{Config, NetworkMode, OnMissing};
 use crate::display::Display;
 use crate::flags::Flags;
 use crate::folders::{self, PrivateUid, Purpose};
+use crate::runfolder::RunFolder;
 
 /// The browser's home inside; in memory, gone with the browser.
 const HOME: &str = "/home/browser";
@@ -101,7 +101,7 @@ pub(crate) struct Blueprint {
     /// The profile on the host; `None` when it is in memory.
     pub(crate) profile: Option<PathBuf>,
     /// The host's side of `STAGING`.
-    pub(crate) staging: Option<tempfile::TempDir>,
+    pub(crate) staging: Option<PathBuf>,
     /// Folders that the browser may write to, at the same path inside and outside.
     pub(crate) shared: Vec<PathBuf>,
     pub(crate) notices: Vec<String>,
@@ -114,7 +114,7 @@ pub(crate) struct Blueprint {
 enum Held {
     Uid(PrivateUid),
     Folder(Flock<OwnedFd>),
-    File(tempfile::NamedTempFile),
+    Run(RunFolder),
 }
 
 impl Blueprint {
@@ -187,9 +187,15 @@ impl Blueprint {
                 held.push(Held::Folder(folders::give_to(folder, uid)?));
             }
         }
-        let staging = match wishes.stage_downloads {
-            true => Some(staging_folder(policy.identity.host_uid)?),
+        let run_folder = match wishes.stage_downloads || !headless {
+            true => Some(RunFolder::new(policy.identity.host_uid).map_err(in_run_folder)?),
             false => None,
+        };
+        let staging = match &run_folder {
+            Some(folder) if wishes.stage_downloads => {
+                Some(folder.subfolder("downloads").map_err(in_run_folder)?)
+            }
+            _ => None,
         };
 
         policy.network = match (config.network, wishes.filtered) {
@@ -215,9 +221,7 @@ impl Blueprint {
             policy.files.push(FileRule::writable(profile, PROFILE));
         }
         if let Some(staging) = &staging {
-            policy
-                .files
-                .push(FileRule::writable(staging.path(), STAGING));
+            policy.files.push(FileRule::writable(staging, STAGING));
         }
         policy.files.extend(
             shared
@@ -240,15 +244,14 @@ impl Blueprint {
                 policy.layers.set(layer, Requirement::Optional);
             }
         }
-        if !headless {
+        if let (false, Some(folder)) = (headless, &run_folder) {
             let display = Display::from_environment()?;
             notices.extend(display.notice());
-            let (rules, variables, file) =
-                display.grant(HOME, TEMPORARY, policy.identity.host_uid)?;
+            let (rules, variables) = display.grant(HOME, TEMPORARY, folder)?;
             policy.files.extend(rules);
             policy.environment.extend(variables);
-            held.extend(file.map(Held::File));
         }
+        held.extend(run_folder.map(Held::Run));
         let gpu = config.gpu && Path::new("/dev/dri").exists();
         if gpu {
             policy.devices.push(DeviceRule {
@@ -423,21 +426,11 @@ fn list(folders: &[PathBuf]) -> String {
         .join(" or ")
 }
 
-/// A folder of our own for downloads on their way to a folder that the browser does not see.
-fn staging_folder(owner: Option<u32>) -> Result<tempfile::TempDir, LaunchError> {
-    let io = |source| LaunchError::Io {
-        what: "a folder for downloads".into(),
+fn in_run_folder(source: std::io::Error) -> LaunchError {
+    LaunchError::Io {
+        what: "the folder of this run".into(),
         source,
-    };
-    let folder = tempfile::Builder::new()
-        .prefix("browser-launcher-")
-        .tempdir()
-        .map_err(io)?;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).map_err(io)?;
-    if let Some(uid) = owner {
-        std::os::unix::fs::chown(folder.path(), Some(uid), Some(uid)).map_err(io)?;
     }
-    Ok(folder)
 }
 
 fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
@@ -453,6 +446,10 @@ fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
     }
     let read = [
         "/etc/fonts",
+        // Without these two, every process of the browser would search for its libraries and the first one would read
+        // every font of the system, at every start.
+        "/etc/ld.so.cache",
+        "/var/cache/fontconfig",
         "/etc/localtime",
         "/etc/ssl/certs",
         "/etc/pki/tls/certs",

@@ -104,9 +104,8 @@ fn begin(
             let blueprint = browser.blueprint();
             let staging = blueprint
                 .staging
-                .as_ref()
-                .expect("a pipe client has a staging folder")
-                .path();
+                .as_deref()
+                .expect("a pipe client has a staging folder");
             let downloads = Downloads::new(
                 staging,
                 blueprint.shared.clone(),

@@ -187,7 +187,7 @@ fn homes() -> Vec<PathBuf> {
 /// Uids that no distribution hands out, from systemd's table of ranges; one for each browser that root starts.
 const PRIVATE_UIDS: std::ops::RangeInclusive<u32> = 60578..=61183;
 
-fn is_private_uid(uid: u32) -> bool {
+pub(crate) fn is_private_uid(uid: u32) -> bool {
     PRIVATE_UIDS.contains(&uid)
 }
 
