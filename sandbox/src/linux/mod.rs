@@ -6,6 +6,7 @@ mod embedded;
 mod facts;
 mod fixes;
 mod handle;
+mod ipc;
 mod launch;
 mod limits;
 mod namespace;
@@ -14,7 +15,6 @@ pub mod preflight;
 mod seccomp;
 mod stages;
 mod start;
-mod system_v;
 
 pub use handle::{LayerState, Sandbox, Timings};
 pub use launch::{Launch, Stdio};

@@ -40,7 +40,7 @@ pub fn run(descriptors: Inherited) -> ExitCode {
     match start(&order, &descriptors) {
         Ok((bubblewrap, pidfd)) => guard(&order, descriptors, bubblewrap, pidfd),
         Err(failure) => {
-            report(&order, failure);
+            report(&order, &descriptors, failure);
             ExitCode::from(71)
         }
     }
@@ -66,16 +66,14 @@ fn receive_order() -> std::io::Result<(StageOne, Vec<OwnedFd>)> {
     Ok((order, placed))
 }
 
-fn report(order: &StageOne, failure: Failure) {
+fn report(order: &StageOne, descriptors: &[OwnedFd], failure: Failure) {
     let record = Record::Failed {
         layer: failure.layer,
         message: failure.message,
     };
-    if let Ok(status) = sys::own(order.status) {
+    if let Ok(status) = named(descriptors, order.status) {
         // If the launcher is gone there is nobody to tell.
         let _ = channel::send_record(&status, &record, &[]);
-        // Owned by the caller's list as well: must not be closed twice.
-        std::mem::forget(status);
     }
 }
 
@@ -121,7 +119,7 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
                     Failure::of(Layer::Descriptors, format!("prepare descriptors: {error}"))
                 }
             };
-            report(order, failure);
+            report(order, descriptors, failure);
             std::process::exit(71)
         }
     }
