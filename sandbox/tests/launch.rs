@@ -330,3 +330,16 @@ fn two_sandboxes_do_not_see_each_other() {
     );
     running.kill().expect("ends");
 }
+
+#[test]
+fn many_can_be_started_at_once() {
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            std::thread::spawn(move || output(&policy(), &format!("echo {number}; exit {number}")))
+        })
+        .collect();
+    for (number, thread) in threads.into_iter().enumerate() {
+        let (status, text) = thread.join().expect("thread");
+        assert_eq!((status, text), (number as i32, format!("{number}\n")));
+    }
+}
