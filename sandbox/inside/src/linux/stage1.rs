@@ -31,6 +31,8 @@ pub enum Inherited {
 
 /// Runs stage 1: standard input is the socket to the launcher.
 pub fn run(descriptors: Inherited) -> ExitCode {
+    // Executed from a memory file it would bear a number for a name. Not worth failing for.
+    let _ = nix::sys::prctl::set_name(c"sandbox-guard");
     if descriptors == Inherited::Close && sys::close_range(3, i32::MAX, false).is_err() {
         return ExitCode::from(70);
     }
