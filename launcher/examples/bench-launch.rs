@@ -43,11 +43,19 @@ const SWITCHES: &[&str] = &[
     "--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationHints",
 ];
 
-struct Round {
-    bare: f64,
-    confined: f64,
-    proved: f64,
+/// One start, up to a blank page that was opened and closed again (on the confined side that is the proof of a renderer).
+struct Start {
+    answer: f64,
+    page: f64,
+    /// Processor time of all its processes up to there; hardly disturbed by what else the machine does.
+    cpu: f64,
+    /// The sandbox's own share, from spawn to exec.
     own: f64,
+}
+
+struct Round {
+    bare: Start,
+    confined: Start,
 }
 
 fn main() {
@@ -93,17 +101,23 @@ fn main() {
         let measured: Vec<Round> = (0..rounds)
             .map(|number| round(&chromium, flavor, number % 2 == 0))
             .collect();
-        own.extend(measured.iter().map(|round| round.own));
+        own.extend(measured.iter().map(|round| round.confined.own));
         row(
             &format!("{name} cdp-ready"),
             &measured,
-            |round| round.confined,
+            |start| start.answer,
             "<= 1.10",
         );
         row(
-            &format!("{name} renderer-proved"),
+            &format!("{name} blank-page"),
             &measured,
-            |round| round.proved,
+            |start| start.page,
+            "-",
+        );
+        row(
+            &format!("{name} blank-page-cpu"),
+            &measured,
+            |start| start.cpu,
             "-",
         );
     }
@@ -146,27 +160,53 @@ fn as_ordinary_user(rounds: usize) {
 }
 
 fn round(chromium: &Chromium, flavor: Flavor, bare_first: bool) -> Round {
-    let (bare, (confined, proved, own)) = if bare_first {
-        let first = bare(chromium);
-        (first, confined(flavor))
+    if bare_first {
+        let bare = bare(chromium);
+        Round {
+            bare,
+            confined: confined(flavor),
+        }
     } else {
-        let first = confined(flavor);
-        (bare(chromium), first)
-    };
-    Round {
-        bare,
-        confined,
-        proved,
-        own,
+        let confined = confined(flavor);
+        Round {
+            bare: bare(chromium),
+            confined,
+        }
     }
+}
+
+/// Milliseconds on a processor of a process, its threads, and all its descendants that are still there.
+fn cpu_of(pid: u32) -> f64 {
+    let mut sum = 0.0;
+    let mut open = vec![pid];
+    while let Some(pid) = open.pop() {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            continue;
+        };
+        for task in tasks.flatten() {
+            let read =
+                |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let nanoseconds = read("schedstat")
+                .split(' ')
+                .next()
+                .and_then(|text| text.parse::<f64>().ok());
+            sum += nanoseconds.unwrap_or(0.0) / 1e6;
+            open.extend(
+                read("children")
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+    }
+    sum
 }
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Milliseconds from before the spawn to the first answer of the bare browser.
-fn bare(chromium: &Chromium) -> f64 {
+/// The bare browser, from before its spawn.
+fn bare(chromium: &Chromium) -> Start {
     let profile = tempfile::tempdir().expect("profile");
     let pipe = || nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).expect("pipe");
     let started = Instant::now();
@@ -191,10 +231,28 @@ fn bare(chromium: &Chromium) -> f64 {
     let mut cdp = Connection::new(from_browser, to_browser);
     cdp.call("Browser.getVersion", json!({}), LIMIT)
         .expect("an answer");
-    let taken = millis(started.elapsed());
-    let _ = cdp.call("Browser.close", json!({}), LIMIT);
+    let answer = millis(started.elapsed());
+    let page = cdp
+        .call(
+            "Target.createTarget",
+            json!({ "url": "about:blank" }),
+            LIMIT,
+        )
+        .expect("a page")["targetId"]
+        .clone();
+    cdp.call("Target.closeTarget", json!({ "targetId": page }), LIMIT)
+        .expect("closed");
+    let page = millis(started.elapsed());
+    let cpu = cpu_of(child.id());
+    cdp.call("Browser.close", json!({}), LIMIT)
+        .expect("the end");
     child.wait().expect("wait");
-    taken
+    Start {
+        answer,
+        page,
+        cpu,
+        own: 0.0,
+    }
 }
 
 fn give_pipe(command: &mut Command, input: &OwnedFd, output: &OwnedFd) {
@@ -220,39 +278,51 @@ fn give_pipe(command: &mut Command, input: &OwnedFd, output: &OwnedFd) {
     unsafe { command.pre_exec(both) };
 }
 
-/// The same for the confined browser; then until a renderer was seen confined; and the sandbox's own share.
-fn confined(flavor: Flavor) -> (f64, f64, f64) {
+/// The confined browser, from before the first look for its executable.
+fn confined(flavor: Flavor) -> Start {
     let profile = tempfile::tempdir().expect("profile");
     let launcher = Launcher::new(Config::default())
         .flavor(flavor)
-        .profile(profile.path())
+        .profile(profile.path());
+    let mut browser = launcher
         .arguments(SWITCHES)
-        .expect("arguments");
-    let mut browser = launcher.launch().unwrap_or_else(|error| panic!("{error}"));
+        .and_then(Launcher::launch)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let cpu = cpu_of(browser.guard_pid());
     let (timings, own) = (browser.timings(), browser.sandbox_timings());
     browser.stop(Duration::from_secs(5)).expect("stop");
-    (
-        millis(timings.answer),
-        millis(timings.verify),
-        millis(own.total()),
-    )
+    Start {
+        answer: millis(timings.answer),
+        page: millis(timings.verify),
+        cpu,
+        own: millis(own.total()),
+    }
 }
 
-fn row(name: &str, rounds: &[Round], figure: fn(&Round) -> f64, target: &str) {
-    let column = |of: &dyn Fn(&Round) -> f64| rounds.iter().map(of).collect::<Vec<f64>>();
-    let ratios = column(&|round| figure(round) / round.bare);
-    let (bare, confined) = (column(&|round| round.bare), column(&figure));
+fn row(name: &str, rounds: &[Round], figure: fn(&Start) -> f64, target: &str) {
+    let bare: Vec<f64> = rounds.iter().map(|round| figure(&round.bare)).collect();
+    let confined: Vec<f64> = rounds.iter().map(|round| figure(&round.confined)).collect();
+    let ratios: Vec<f64> = confined
+        .iter()
+        .zip(&bare)
+        .map(|(confined, bare)| confined / bare)
+        .collect();
     let quartiles = format!(
         "{:.2}..{:.2}",
         quantile(&ratios, 0.25),
         quantile(&ratios, 0.75)
     );
     let best = quantile(&confined, 0.0) / quantile(&bare, 0.0);
+    let (bare, confined, ratio) = (
+        quantile(&bare, 0.5),
+        quantile(&confined, 0.5),
+        quantile(&ratios, 0.5),
+    );
     line(
         name,
-        &one(quantile(&bare, 0.5)),
-        &one(quantile(&confined, 0.5)),
-        &three(quantile(&ratios, 0.5)),
+        &one(bare),
+        &one(confined),
+        &three(ratio),
         &quartiles,
         &three(best),
         target,

@@ -270,6 +270,9 @@ fn going_on_without_must_be_written_out() {
             "{}",
             text(&output.stderr)
         );
+        // A pipe client keeps its pipe.
+        let said = client_over_pipe(&setup);
+        assert!(said.contains("\"product\":\"Chrome/"), "{said}");
         // Even then the filter holds.
         assert_eq!(
             setup.run(&["--headless", "--no-sandbox"]).status.code(),
@@ -342,6 +345,20 @@ fn version_explain_probe_and_doctor_answer() {
                 .is_some_and(|version| version.contains("Chromium"))
         );
     });
+}
+
+/// A pipe client in three lines of shell: one call, one answer.
+fn client_over_pipe(setup: &Setup) -> String {
+    let program = setup.drop_in();
+    let script = r#"dir=$(mktemp -d) && mkfifo "$dir/a" "$dir/b" && { "$0" --headless --remote-debugging-pipe 3<"$dir/a" 4>"$dir/b" & exec 5>"$dir/a" 6<"$dir/b"; printf '{"id":1,"method":"Browser.getVersion"}\0' >&5; head -c 120 <&6; printf '{"id":2,"method":"Browser.close"}\0' >&5; wait; rm -r "$dir"; }"#;
+    let mut command = Command::new("/bin/sh");
+    command
+        .arg("-c")
+        .arg(script)
+        .arg(program.get_program())
+        .env("BROWSER_LAUNCHER_CONFIG", setup.file());
+    let output = finish(command);
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
 /// A display of the test's own.
@@ -565,4 +582,48 @@ fn a_prepared_network_namespace_is_the_browsers() {
         .expect("the browser's namespace");
     assert_eq!(std::os::unix::fs::MetadataExt::ino(&of_browser), inode);
     stop(browser);
+}
+
+#[test]
+fn a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time() {
+    as_root_and_as_user(
+        "a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time",
+        || {
+            let setup = Setup::new();
+            let profile = format!(
+                "--user-data-dir={}",
+                setup.folder.path().join("profile").display()
+            );
+            let (mut first, _) = start_with_port(&setup, &[&profile]);
+            let output = setup.run(&["--headless", &profile, "--dump-dom", "about:blank"]);
+            assert!(
+                text(&output.stderr).contains("in use by another confined browser"),
+                "{}",
+                text(&output.stderr)
+            );
+            first.kill().expect("KILL");
+            first.wait().expect("wait");
+            // The lock of a browser that was killed stays in the profile; it must not keep the next one waiting.
+            let started = Instant::now();
+            let (mut second, _) = loop {
+                // The kernel needs a moment to end what the killed one had started.
+                match folder_is_free(&setup.folder.path().join("profile")) {
+                    true => break start_with_port(&setup, &[&profile]),
+                    false => std::thread::sleep(Duration::from_millis(20)),
+                }
+            };
+            assert!(
+                started.elapsed() < Duration::from_secs(15),
+                "{:?}",
+                started.elapsed()
+            );
+            kill(Pid::from_raw(second.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+            second.wait().expect("wait");
+        },
+    );
+}
+
+fn folder_is_free(folder: &Path) -> bool {
+    let folder = std::fs::File::open(folder).expect("open");
+    nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok()
 }
