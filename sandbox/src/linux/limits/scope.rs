@@ -1,0 +1,341 @@
+//! A transient scope, made by systemd on request over D-Bus.
+//!
+//! An ordinary user owns no cgroup, but the user's systemd does and makes a scope for processes that
+//! the caller names. Success of the call is not taken as proof: we look where the processes are and
+//! what the cgroup says.
+
+use super::Unavailable;
+use crate::Limits;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use zbus::Variant;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether this machine could keep limits in scopes: cgroup v2, and a bus to ask on.
+pub(crate) fn available() -> Result<(), Unavailable> {
+    if !Path::new(ROOT).join("cgroup.controllers").exists() {
+        return Err(Unavailable(format!("{ROOT} is not a cgroup v2 tree")));
+    }
+    let bus = bus_socket();
+    if bus.exists() {
+        return Ok(());
+    }
+    Err(Unavailable(format!(
+        "no D-Bus to ask systemd on: {} does not exist",
+        bus.display()
+    )))
+}
+
+/// The socket of the bus on which the systemd that owns our cgroup listens.
+fn bus_socket() -> PathBuf {
+    let uid = nix::unistd::geteuid();
+    if uid.is_root() {
+        PathBuf::from("/run/dbus/system_bus_socket")
+    } else {
+        PathBuf::from(format!("/run/user/{uid}/bus"))
+    }
+}
+
+/// A name that no other launch of this machine uses.
+pub(crate) fn new_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("sandbox-{}-{number}.scope", std::process::id())
+}
+
+/// Moves `pids` into a new scope with the limits.
+pub(crate) fn enclose(name: &str, pids: &[u32], limits: &Limits) -> Result<(), Unavailable> {
+    enclose_by(&bus_socket(), name, pids, limits, PATIENCE)
+}
+
+fn enclose_by(
+    bus: &Path,
+    name: &str,
+    pids: &[u32],
+    limits: &Limits,
+    patience: Duration,
+) -> Result<(), Unavailable> {
+    // In a thread of its own: the caller's may belong to an asynchronous runtime already.
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| ask(bus, name, pids, limits))
+            .join()
+            .unwrap_or_else(|_| Err("the question to systemd was not finished".to_owned()))
+    })
+    .map_err(|e| Unavailable(format!("systemd scope {name}: {e}")))?;
+    pids.iter()
+        .try_for_each(|pid| wait_until_inside(*pid, name, patience))?;
+    verify(pids[0], name, limits)
+}
+
+fn ask(bus: &Path, name: &str, pids: &[u32], limits: &Limits) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| e.to_string())?;
+    let call = async {
+        let address = format!("unix:path={}", bus.display());
+        let connection = zbus::connection::Builder::address(address.as_str())
+            .build()
+            .await?;
+        start_transient_unit(&connection, name, pids, limits).await
+    };
+    runtime.block_on(async {
+        match tokio::time::timeout(PATIENCE, call).await {
+            Ok(result) => result.map_err(|e| e.to_string()),
+            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        }
+    })
+}
+
+async fn start_transient_unit(
+    connection: &zbus::Connection,
+    name: &str,
+    pids: &[u32],
+    limits: &Limits,
+) -> zbus::Result<()> {
+    connection
+        .call_method(
+            Some("org.freedesktop.systemd1"),
+            "/org/freedesktop/systemd1",
+            Some("org.freedesktop.systemd1.Manager"),
+            "StartTransientUnit",
+            &request(name, pids, limits),
+        )
+        .await
+        .map(drop)
+}
+
+type Properties<'a> = Vec<(&'static str, Variant<'a>)>;
+type Auxiliary<'a> = Vec<(&'a str, Properties<'a>)>;
+
+/// The arguments of `StartTransientUnit`: name, mode, properties, auxiliary units.
+fn request<'a>(
+    name: &'a str,
+    pids: &'a [u32],
+    limits: &Limits,
+) -> (&'a str, &'static str, Properties<'a>, Auxiliary<'a>) {
+    (name, "fail", properties(pids, limits), Vec::new())
+}
+
+fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Properties<'a> {
+    let mut properties = vec![
+        ("Description", Variant::from("confined program")),
+        ("PIDs", Variant::from(pids)),
+        // A scope that failed must not stay in systemd's list.
+        ("CollectMode", Variant::from("inactive-or-failed")),
+    ];
+    if let Some(bytes) = limits.memory_bytes {
+        properties.push(("MemoryMax", Variant::from(bytes)));
+        properties.push(("MemorySwapMax", Variant::from(0u64)));
+    }
+    if let Some(count) = limits.processes {
+        properties.push(("TasksMax", Variant::from(u64::from(count))));
+    }
+    if let Some(percent) = limits.cpu_percent {
+        // Microseconds of processor time a second.
+        properties.push((
+            "CPUQuotaPerSecUSec",
+            Variant::from(u64::from(percent) * 10_000),
+        ));
+    }
+    properties
+}
+
+fn cgroup_of(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .map(str::to_owned)
+}
+
+fn wait_until_inside(pid: u32, name: &str, patience: Duration) -> Result<(), Unavailable> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let cgroup = cgroup_of(pid).unwrap_or_default();
+        if cgroup.ends_with(&format!("/{name}")) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(Unavailable(format!(
+                "systemd said yes, but process {pid} is still in {cgroup:?}"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The limits as the kernel has them: a user's systemd ignores what was not delegated to it.
+fn verify(pid: u32, name: &str, limits: &Limits) -> Result<(), Unavailable> {
+    let folder = Path::new(ROOT).join(cgroup_of(pid).unwrap_or_default().trim_start_matches('/'));
+    let files = [
+        ("memory.max", limits.memory_bytes.is_some()),
+        ("pids.max", limits.processes.is_some()),
+        ("cpu.max", limits.cpu_percent.is_some()),
+    ];
+    for (file, is_set) in files {
+        let kept = fs::read_to_string(folder.join(file)).unwrap_or_default();
+        if is_set && (kept.is_empty() || kept.starts_with("max")) {
+            return Err(Unavailable(format!(
+                "systemd scope {name}: {file} is not in force (is the controller delegated to the \
+                 user?)"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::StreamExt;
+
+    #[test]
+    fn properties_say_the_limits_in_systemds_units() {
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            processes: Some(100),
+            cpu_percent: Some(50),
+            ..Limits::default()
+        };
+        let pids = [7, 8];
+        let properties = properties(&pids, &limits);
+        let value = |name: &str| {
+            properties
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value)
+        };
+        assert_eq!(value("PIDs"), Some(&Variant::from(&pids[..])));
+        assert_eq!(value("MemoryMax"), Some(&Variant::from(1u64 << 30)));
+        assert_eq!(value("MemorySwapMax"), Some(&Variant::from(0u64)));
+        assert_eq!(value("TasksMax"), Some(&Variant::from(100u64)));
+        assert_eq!(
+            value("CPUQuotaPerSecUSec"),
+            Some(&Variant::from(500_000u64))
+        );
+    }
+
+    #[test]
+    fn the_request_has_the_form_that_systemd_takes() {
+        let limits = Limits::default();
+        let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
+            .build(&request("a.scope", &[1], &limits))
+            .expect("a message");
+        // On the wire: the signature's length, the signature, NUL.
+        let bytes: &[u8] = message.data();
+        let wanted = b"\x10ssa(sv)a(sa(sv))\0";
+        assert!(bytes.windows(wanted.len()).any(|part| part == wanted));
+    }
+
+    /// A bus of our own with something on it that calls itself systemd and says yes to everything.
+    struct FakeSystemd {
+        bus: std::process::Child,
+        folder: tempfile::TempDir,
+        heard: std::sync::mpsc::Receiver<Vec<u8>>,
+    }
+
+    impl FakeSystemd {
+        fn start() -> FakeSystemd {
+            let folder = tempfile::tempdir().expect("folder");
+            let socket = folder.path().join("bus");
+            let address = format!("unix:path={}", socket.display());
+            let bus = std::process::Command::new("dbus-daemon")
+                .args(["--session", "--nofork", "--nosyslog"])
+                .arg(format!("--address={address}"))
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .expect("dbus-daemon (package dbus) is needed for this test");
+            while !socket.exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let (say, heard) = std::sync::mpsc::channel();
+            let (ready, wait) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("runtime");
+                runtime.block_on(async {
+                    let connection = zbus::connection::Builder::address(address.as_str())
+                        .build()
+                        .await
+                        .expect("connect");
+                    let mut messages = zbus::MessageStream::from(&connection);
+                    connection
+                        .call_method(
+                            Some("org.freedesktop.DBus"),
+                            "/org/freedesktop/DBus",
+                            Some("org.freedesktop.DBus"),
+                            "RequestName",
+                            &("org.freedesktop.systemd1", 4u32),
+                        )
+                        .await
+                        .expect("own the name");
+                    ready.send(()).expect("the test waits");
+                    while let Some(Ok(message)) = messages.next().await {
+                        if message.header().member().map(|m| m.as_str())
+                            == Some("StartTransientUnit")
+                        {
+                            say.send(message.data().to_vec()).expect("the test listens");
+                            connection
+                                .reply(&message.header(), &())
+                                .await
+                                .expect("reply");
+                        }
+                    }
+                });
+            });
+            wait.recv().expect("the fake is there");
+            FakeSystemd { bus, folder, heard }
+        }
+    }
+
+    impl Drop for FakeSystemd {
+        fn drop(&mut self) {
+            self.bus.kill().expect("end the bus");
+            self.bus.wait().expect("reap the bus");
+        }
+    }
+
+    #[test]
+    fn a_yes_of_systemd_is_not_taken_as_proof() {
+        let fake = FakeSystemd::start();
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            ..Limits::default()
+        };
+        let socket = fake.folder.path().join("bus");
+        let own = [std::process::id()];
+        let patience = Duration::from_millis(100);
+        let Err(Unavailable(why)) = enclose_by(&socket, "a.scope", &own, &limits, patience) else {
+            panic!("nothing was moved anywhere");
+        };
+        assert!(why.contains("systemd said yes, but"), "{why}");
+        let heard = fake.heard.recv().expect("the question arrived");
+        let heard = String::from_utf8_lossy(&heard);
+        for word in ["a.scope", "PIDs", "MemoryMax", "MemorySwapMax"] {
+            assert!(heard.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_bus_that_is_not_there_is_said_so() {
+        let limits = Limits::default();
+        let gone = Path::new("/nonexistent/bus");
+        let Err(Unavailable(why)) = enclose_by(gone, "a.scope", &[1], &limits, PATIENCE) else {
+            panic!("there is no bus");
+        };
+        assert!(why.contains("a.scope"), "{why}");
+    }
+
+    #[test]
+    fn names_are_never_used_twice() {
+        assert_ne!(new_name(), new_name());
+        assert!(new_name().ends_with(".scope"));
+    }
+}
