@@ -1,7 +1,8 @@
 //! The policy as a PF anchor for FreeBSD, and the lines that pf.conf needs to use it.
 //!
 //! Rules are written the way `pfctl -s rules` lists them: one rule a line, no macros, no lists. So what is loaded can
-//! be compared with what was rendered, line by line.
+//! be compared with what was rendered, line by line. Every rule has a label, for the counters of `pfctl -s labels`, and
+//! because pfctl's optimiser neither moves nor merges rules that have one.
 //!
 //! All clones are behind one bridge. PF sees what enters and leaves the bridge itself; what goes from one member to
 //! another it never sees, so the members must be `private` (the caller makes them so).
@@ -110,52 +111,53 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     let (bridge, set, port) = (&policy.bridge, &policy.set, policy.browserd_port);
     let v6 = !pool6(policy).is_empty();
     let families = if v6 { &["inet", "inet6"][..] } else { &["inet"] };
+    let pool: Vec<&IpNet> = pool4(policy).into_iter().chain(pool6(policy)).collect();
     let mut rules = Vec::new();
+    let mut rule = |text: String, label: &str| rules.push(format!("{text} label \"{label}\""));
     if v6 {
         for direction in ["in", "out"] {
             for kind in ["neighbrsol", "neighbradv"] {
-                rules.push(format!(
-                    "pass {direction} quick on {bridge} inet6 proto ipv6-icmp all icmp6-type {kind} no state"
-                ));
+                let on = format!("pass {direction} quick on {bridge}");
+                rule(format!("{on} inet6 proto ipv6-icmp all icmp6-type {kind} no state"), "neighbours");
             }
         }
     } else {
-        rules.push(format!("block drop in quick on {bridge} inet6 all"));
+        rule(format!("block drop in quick on {bridge} inet6 all"), "no_ipv6");
     }
 
     // From the clones.
-    if let Some(resolver) = policy.resolver {
-        let family = family(resolver);
-        if families.contains(&family) {
-            let to = format!("pass in quick on {bridge} {family} proto");
-            rules.push(format!("{to} tcp from <{set}> to {resolver} port = 53 flags S/SA keep state"));
-            rules.push(format!("{to} udp from <{set}> to {resolver} port = 53 keep state"));
+    if let Some(resolver) = policy.resolver
+        && families.contains(&family(resolver))
+    {
+        for (protocol, state) in [("tcp", "flags S/SA keep state"), ("udp", "keep state")] {
+            let on = format!("pass in quick on {bridge} {} proto {protocol}", family(resolver));
+            rule(format!("{on} from <{set}> to {resolver} port = 53 {state}"), "resolver");
         }
     }
     for dns in [53, 853] {
         for protocol in ["tcp", "udp"] {
-            rules.push(format!(
-                "block drop in quick on {bridge} proto {protocol} from any to any port = {dns}"
-            ));
+            let on = format!("block drop in quick on {bridge} proto {protocol}");
+            rule(format!("{on} from any to any port = {dns}"), "foreign_resolver");
         }
     }
     for family in families {
-        let block = format!("block drop in quick on {bridge} {family} from any to");
-        rules.push(format!("{block} <{DENIED_TABLE}>"));
+        let to = format!("block drop in quick on {bridge} {family} from any to");
+        rule(format!("{to} <{DENIED_TABLE}>"), "denied_range");
         if !policy.host.is_empty() {
-            rules.push(format!("{block} <{HOST_TABLE}>"));
+            rule(format!("{to} <{HOST_TABLE}>"), "host_address");
         }
         // In brackets: the addresses the host has when the packet comes, not when the rules were loaded.
-        rules.push(format!("{block} (self)"));
+        rule(format!("{to} (self)"), "host_address");
     }
-    let pool: Vec<&IpNet> = pool4(policy).into_iter().chain(pool6(policy)).collect();
     for net in &pool {
-        rules.push(format!("block drop in quick on {bridge} {} from any to {net}", family(net.network())));
+        let on = format!("block drop in quick on {bridge} {}", family(net.network()));
+        rule(format!("{on} from any to {net}"), "pool");
     }
     for family in families {
-        rules.push(format!("pass in quick on {bridge} {family} from <{set}> to any flags S/SA keep state"));
+        let on = format!("pass in quick on {bridge} {family}");
+        rule(format!("{on} from <{set}> to any flags S/SA keep state"), "member");
     }
-    rules.push(format!("block drop in quick on {bridge} all"));
+    rule(format!("block drop in quick on {bridge} all"), "not_a_member");
 
     // To the clones.
     for caller in &policy.control_plane {
@@ -165,22 +167,21 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
             true => policy.control_users.iter().map(|user| format!(" user = {user}")).collect(),
             false => vec![String::new()],
         };
+        let on = format!("pass out quick on {bridge} {} proto tcp", family(*caller));
         for net in pool.iter().filter(|net| net.network().is_ipv4() == caller.is_ipv4()) {
-            let family = family(*caller);
             for user in &users {
-                rules.push(format!(
-                    "pass out quick on {bridge} {family} proto tcp from {caller} to {net} port = {port}{user} \
-                     flags S/SA keep state"
-                ));
+                let call = format!("from {caller} to {net} port = {port}{user} flags S/SA keep state");
+                rule(format!("{on} {call}"), "control_plane");
             }
         }
     }
-    rules.push(format!("block drop out quick on {bridge} all"));
+    rule(format!("block drop out quick on {bridge} all"), "not_the_control_plane");
 
     // What leaves untranslated has not come through the rules above.
     if let Some(external) = &policy.external {
         for net in pool4(policy).into_iter().filter(|net| deny::denied(net.network()).is_some()) {
-            rules.push(format!("block drop out quick on {external} inet from {net} to any"));
+            let on = format!("block drop out quick on {external} inet");
+            rule(format!("{on} from {net} to any"), "untranslated");
         }
     }
     rules

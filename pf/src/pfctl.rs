@@ -334,21 +334,23 @@ pub fn read_tables(stdout: &str) -> Result<Vec<Table>, ReadError> {
     Ok(tables)
 }
 
-/// Reads `-sr` or `-sn`: one rule a line, ports as numbers.
+/// Reads `-sr` or `-sn`: one rule a line, in the form that [`pf_conf`] renders.
 ///
 /// Its stderr decides whether the anchor exists at all, because the exit status does not.
 pub fn read_rules(stdout: &str, stderr: &str) -> Result<Vec<String>, Failure> {
     match failure(stderr) {
         Some(failure) => Err(failure),
-        None => Ok(stdout.lines().map(numeric_ports).filter(|line| !line.is_empty()).collect()),
+        None => Ok(stdout.lines().map(plain).filter(|line| !line.is_empty()).collect()),
     }
 }
 
-/// The services that rules of ours are listed by, where `-P` is not known.
-fn numeric_ports(line: &str) -> String {
-    let mut words: Vec<&str> = line.split_whitespace().collect();
+/// A rule without what the administrator's settings may add and what means the same.
+fn plain(line: &str) -> String {
+    // `set state-policy if-bound` in pf.conf shows in every rule.
+    let mut words: Vec<&str> = line.split_whitespace().filter(|word| *word != "(if-bound)").collect();
     for at in 2..words.len() {
         if words[at - 2..at] == ["port", "="] {
+            // The names of our ports, should `-P` not be known.
             words[at] = match words[at] {
                 "domain" => "53",
                 "domain-s" => "853",

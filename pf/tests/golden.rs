@@ -38,3 +38,8 @@ fn compare(name: &str, rendered: &str) {
 fn nftables() {
     compare("browser.nft", &pf::nftables::render(&example(), []));
 }
+
+#[test]
+fn pf() {
+    compare("browser.conf", &pf::pf_conf::render(&example()));
+}
