@@ -21,7 +21,7 @@ use snapshot::Snapshot;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why the firewall could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -77,14 +77,15 @@ pub struct Proof {
 pub struct Firewall {
     policy: Policy,
     set6: String,
-    /// How the kernel holds the rendered ruleset. Made once, in a network namespace of its own.
-    expected: OnceLock<Snapshot>,
+    /// How the kernel holds the rendered ruleset, made in a network namespace of its own. The lock also keeps a proof,
+    /// which reads in several steps, and a load apart.
+    expected: Mutex<Option<Snapshot>>,
 }
 
 impl Firewall {
     /// Nothing is done yet.
     pub fn new(policy: Policy) -> Firewall {
-        Firewall { set6: policy.set6(), policy, expected: OnceLock::new() }
+        Firewall { set6: policy.set6(), policy, expected: Mutex::new(None) }
     }
 
     /// The policy.
@@ -96,12 +97,14 @@ impl Firewall {
     /// without rules. Ends nobody's connections by itself.
     pub fn load(&self, members: &BTreeSet<IpAddr>) -> Result<(), FirewallError> {
         self.check_slots(members)?;
+        let _apart = self.expected();
         self.run_nft(&nftables::render(&self.policy, members))
     }
 
     /// Removes the table. For when the last clone's link is gone.
     pub fn unload(&self) -> Result<(), FirewallError> {
         let table = &self.policy.table;
+        let _apart = self.expected();
         // Named before it is deleted, so that absent is success.
         self.run_nft(&format!("table inet {table}\ndelete table inet {table}\n"))
     }
@@ -113,15 +116,19 @@ impl Firewall {
     /// Whether the loaded table is the rendered one, members aside: every chain, rule, set and constant element, as the
     /// kernel holds them.
     pub fn prove(&self) -> Result<Proof, FirewallError> {
-        let expected = self.expected()?;
+        let mut expected = self.expected();
         let found = self.read()?.ok_or_else(|| self.gone())?;
-        match expected.difference(&found) {
-            None => {
-                let (chains, rules, sets) = found.counts();
-                Ok(Proof { chains, rules, sets })
+        let known = expected.as_ref().is_some_and(|expected| expected.difference(&found).is_none());
+        if !known {
+            // The first time; or before an alarm, because nft may have been upgraded since and write it differently.
+            let anew = self.load_elsewhere()?;
+            if let Some(difference) = anew.difference(&found) {
+                return Err(FirewallError::Altered { table: self.policy.table.clone(), difference });
             }
-            Some(difference) => Err(FirewallError::Altered { table: self.policy.table.clone(), difference }),
+            *expected = Some(anew);
         }
+        let (chains, rules, sets) = found.counts();
+        Ok(Proof { chains, rules, sets })
     }
 
     /// Lets a clone out, with all its addresses or none. Being a member already is success.
@@ -224,19 +231,20 @@ impl Firewall {
 
     /// What a proof compares with: the ruleset loaded where it touches nothing, read back from the same kernel. So
     /// neither the daemon's memory nor a mark inside the table has to be trusted.
-    fn expected(&self) -> Result<&Snapshot, FirewallError> {
-        if let Some(expected) = self.expected.get() {
-            return Ok(expected);
-        }
-        let expected = in_new_network(|| {
+    fn load_elsewhere(&self) -> Result<Snapshot, FirewallError> {
+        let snapshot = in_new_network(|| {
             self.run_nft(&nftables::render(&self.policy, []))?;
             self.read()?.ok_or_else(|| self.gone())
         });
-        let expected = expected.map_err(|source| FirewallError::Kernel {
+        snapshot.map_err(|source| FirewallError::Kernel {
             doing: "making a network namespace to compare with".into(),
             source,
-        })??;
-        Ok(self.expected.get_or_init(|| expected))
+        })?
+    }
+
+    fn expected(&self) -> MutexGuard<'_, Option<Snapshot>> {
+        // Whoever panicked with it left either nothing or a whole snapshot.
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rendered rules on the running kernel, with packets, in network namespaces made here.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
 
 mod probe;
@@ -473,6 +474,7 @@ fn a_full_pool_is_loaded_and_changed_quickly() {
             println!("{what:<44} {each:>12.1?}");
             each
         };
+        let mut watch = firewall.watch().expect("watching");
         timed("load 900 slots, no member", 1, &|| firewall.load(&BTreeSet::new()).expect("loads"));
         timed("first proof (makes the comparison)", 1, &|| {
             assert_eq!(firewall.prove().expect("proved").chains, 11)
@@ -492,9 +494,47 @@ fn a_full_pool_is_loaded_and_changed_quickly() {
             assert_eq!(firewall.connections(&member).expect("readable"), 0)
         });
         timed("load 900 slots, 1800 members", 1, &|| firewall.load(&all).expect("loads"));
+        let change = watch.changes().expect("readable").expect("news, though more than the kernel keeps");
+        assert!(change.rules && change.members, "{change:?}");
         timed("read 1800 members", 20, &|| assert_eq!(firewall.members().expect("readable").len(), 1800));
         // Far below what starting a program costs. A removal walks through the kernel's whole table of connections,
         // and everything here may run beside other work on few cores: generous.
         assert!(add < Duration::from_millis(5) && remove < Duration::from_millis(200));
     });
+}
+
+#[test]
+fn members_change_in_parallel_while_the_rules_are_proved() {
+    const CLONES: u16 = 20;
+    let firewall = firewall(|spec| {
+        spec.slots = (1..=CLONES)
+            .map(|slot| Slot {
+                interface: format!("bt{slot:03}"),
+                ip: (u32::from_be_bytes([10, 87, 64, 15]) + u32::from(slot)).into(),
+                ip6: Some(((0xfd87_u128 << 112) + 15 + u128::from(slot)).into()),
+            })
+            .collect();
+    });
+    let netns = world::Netns::new();
+    netns.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    std::thread::scope(|scope| {
+        for slot in &firewall.policy().slots {
+            let (netns, firewall) = (&netns, &firewall);
+            scope.spawn(move || {
+                let clone = [IpAddr::V4(slot.ip), slot.ip6.unwrap().into()];
+                netns.inside(|| {
+                    for _ in 0..20 {
+                        firewall.add(&clone).expect("added");
+                        assert!(firewall.members().expect("readable").is_superset(&clone.into()));
+                        firewall.remove(&clone).expect("removed");
+                        assert!(firewall.members().expect("readable").is_disjoint(&clone.into()));
+                    }
+                    firewall.add(&clone).expect("added");
+                });
+            });
+        }
+        scope.spawn(|| netns.inside(|| (0..10).for_each(|_| assert!(firewall.prove().is_ok()))));
+    });
+    let members = netns.inside(|| firewall.members().expect("readable"));
+    assert_eq!(members.len(), usize::from(CLONES) * 2);
 }
