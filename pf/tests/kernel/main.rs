@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
 
 mod probe;
+mod wire;
 mod world;
 
 use pf::linux::{Firewall, FirewallError};
@@ -537,4 +538,62 @@ fn members_change_in_parallel_while_the_rules_are_proved() {
     });
     let members = netns.inside(|| firewall.members().expect("readable"));
     assert_eq!(members.len(), usize::from(CLONES) * 2);
+}
+
+#[test]
+fn destinations_that_no_socket_would_use_stay_inside() {
+    const PORT: u16 = 4242;
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    // The Internet counts what comes over the wire, before its own kernel has an opinion.
+    world.internet.nft("add table inet seen");
+    world.internet.nft("add chain inet seen wire { type filter hook prerouting priority -400 ; }");
+    world.internet.nft("add rule inet seen wire iifname eth0 udp dport 4242 counter");
+    let seen = || {
+        let listing = world.internet.output("/usr/sbin/nft", "list chain inet seen wire");
+        let count = listing.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
+        count.and_then(|count| count.parse::<u32>().ok()).expect("a counter")
+    };
+    // The mounted /sys shows another namespace.
+    let link = world.host.output("/usr/sbin/ip", "-o link show bt001");
+    let mac = link.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a MAC");
+    let mac: Vec<u8> =
+        mac.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("hexadecimal")).collect();
+    let mac: [u8; 6] = mac.try_into().expect("six bytes");
+    let arrives = |to: &str| {
+        let before = seen();
+        let to = address(to);
+        let from = if to.is_ipv4() { clone(0)[0] } else { clone(0)[1] };
+        world.clones[0].inside(|| wire::inject("eth0", mac, from, to, PORT));
+        (0..15).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            seen() > before
+        })
+    };
+    let inside = [
+        "::ffff:10.0.0.1",
+        "::ffff:93.184.216.34",
+        "::10.0.0.1",
+        "::1",
+        "fe80::1",
+        "ff0e::1",
+        "64:ff9b::a9fe:a9fe",
+        "127.0.0.1",
+        "0.0.0.1",
+        "224.0.0.251",
+        "239.1.2.3",
+        "255.255.255.255",
+        "240.0.0.1",
+        "169.254.169.254",
+    ];
+    let without_rules = inside.map(arrives);
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    add(&firewall, &world, 0);
+    assert!(arrives("93.184.216.34") && arrives("2606:4700::1111"), "what is sent so can arrive");
+    let member = inside.map(arrives);
+    for ((to, before), after) in inside.iter().zip(without_rules).zip(member) {
+        println!("{to:<24} without rules: {before:<5} member: {after}");
+    }
+    assert!(without_rules.iter().filter(|arrived| **arrived).count() >= 5, "the wire is open without rules");
+    assert_eq!(member, [false; 14]);
 }

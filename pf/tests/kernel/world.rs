@@ -62,6 +62,13 @@ impl Netns {
         self.run("/usr/sbin/nft", arguments);
     }
 
+    /// What a command prints.
+    pub(crate) fn output(&self, program: &str, arguments: &str) -> String {
+        let arguments = arguments.split_whitespace();
+        let output = self.inside(|| Command::new(program).args(arguments).stdin(Stdio::null()).output());
+        String::from_utf8(output.expect("it starts").stdout).expect("text")
+    }
+
     pub(crate) fn sysctl(&self, name: &str, value: &str) {
         let path = format!("/proc/sys/net/{name}");
         self.inside(|| std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
