@@ -129,7 +129,10 @@ fn chains(text: &mut String, policy: &Policy) {
         "check_source",
         None,
         [
-            neighbours.into(),
+            // Neighbour discovery speaks from the link itself; neither address is ever a member.
+            format!("ip6 saddr {{ ::, fe80::/10 }} {neighbours}"),
+            // A source route is followed after these rules have seen the packet, to where they never looked.
+            "ip hdrlength > 5 counter drop comment \"IP options\"".into(),
             "iifname . ip saddr @own4 accept".into(),
             "iifname . ip6 saddr @own6 accept".into(),
             "counter drop comment \"not this clone's address\"".into(),

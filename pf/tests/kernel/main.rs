@@ -279,6 +279,15 @@ fn udp_to_a_foreign_resolver_is_blocked_and_to_the_named_one_open() {
     assert!(!ask("9.9.9.9:53", "foreign 4"));
     assert!(!ask("[2620:fe::fe]:53", "foreign 6"));
     assert!(!ask("10.53.0.54:53", "beside"));
+    // What goes wrong on the way is told: nobody listens on that port.
+    let refused = world.clones[0].inside(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
+        socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
+        socket.connect("93.184.216.34:9").expect("connected");
+        socket.send(b"anybody?").expect("it leaves the clone");
+        socket.recv(&mut [0; 16]).expect_err("no answer")
+    });
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
 /// Sends a line and gets it back, or not.
@@ -560,16 +569,19 @@ fn destinations_that_no_socket_would_use_stay_inside() {
     let mac: Vec<u8> =
         mac.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("hexadecimal")).collect();
     let mac: [u8; 6] = mac.try_into().expect("six bytes");
-    let arrives = |to: &str| {
+    let arrives_with = |to: &str, options: &[u8]| {
         let before = seen();
         let to = address(to);
         let from = if to.is_ipv4() { clone(0)[0] } else { clone(0)[1] };
-        world.clones[0].inside(|| wire::inject("eth0", mac, from, to, PORT));
+        world.clones[0].inside(|| wire::inject("eth0", mac, from, to, PORT, options));
         (0..15).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             seen() > before
         })
     };
+    let arrives = |to: &str| arrives_with(to, &[]);
+    let nothing_to_do = [1; 4];
+    assert!(arrives_with("93.184.216.34", &nothing_to_do), "options are forwarded without rules");
     let inside = [
         "::ffff:10.0.0.1",
         "::ffff:93.184.216.34",
@@ -590,6 +602,7 @@ fn destinations_that_no_socket_would_use_stay_inside() {
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     add(&firewall, &world, 0);
     assert!(arrives("93.184.216.34") && arrives("2606:4700::1111"), "what is sent so can arrive");
+    assert!(!arrives_with("93.184.216.34", &nothing_to_do), "options could lead elsewhere");
     let member = inside.map(arrives);
     for ((to, before), after) in inside.iter().zip(without_rules).zip(member) {
         println!("{to:<24} without rules: {before:<5} member: {after}");

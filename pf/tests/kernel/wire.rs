@@ -7,16 +7,19 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-/// Sends a UDP datagram out of `interface` of the calling thread's namespace to the machine with this MAC.
-pub(crate) fn inject(interface: &str, mac: [u8; 6], from: IpAddr, to: IpAddr, port: u16) {
+/// Sends a UDP datagram out of `interface` of the calling thread's namespace to the machine with this MAC. The IPv4 header
+/// has these options.
+pub(crate) fn inject(interface: &str, mac: [u8; 6], from: IpAddr, to: IpAddr, port: u16, options: &[u8]) {
     let datagram = udp(from, to, port);
     let (packet, ethertype) = match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let length = u16::try_from(20 + datagram.len()).expect("short");
-            let mut header = vec![0x45, 0, 0, 0, 0, 1, 0, 0, 64, 17, 0, 0];
+            let words = 5 + u8::try_from(options.len() / 4).expect("short");
+            let length = u16::try_from(20 + options.len() + datagram.len()).expect("short");
+            let mut header = vec![0x40 | words, 0, 0, 0, 0, 1, 0, 0, 64, 17, 0, 0];
             header[2..4].copy_from_slice(&length.to_be_bytes());
             header.extend(from.octets());
             header.extend(to.octets());
+            header.extend(options);
             let sum = checksum(&header);
             header[10..12].copy_from_slice(&sum.to_be_bytes());
             ([header, datagram].concat(), libc::ETH_P_IP)
