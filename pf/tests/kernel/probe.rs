@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What is blocked says nothing; what is open answers at once in namespaces of one machine.
-const PATIENCE: Duration = Duration::from_millis(900);
+/// What is blocked says nothing; what is open answers at once in namespaces of one machine, or after the first
+/// repetition (one second) if something was lost.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Which of these accept a TCP connection, from the calling thread's network namespace.
 pub(crate) fn reachable(targets: &[SocketAddr]) -> Vec<bool> {

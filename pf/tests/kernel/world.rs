@@ -1,6 +1,7 @@
 //! A small world of network namespaces: a host, two clones, a control plane, and "the Internet", which answers on every
 //! address there is. Nothing in it is connected to anything outside.
 
+use crate::probe::reaches;
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -170,7 +171,21 @@ impl World {
             let received = Arc::clone(&world.received);
             internet.inside(|| collect(port, received));
         }
+        world.warm_up();
         world
+    }
+
+    /// Waits until everybody knows the way: a link that just came up loses its first packets.
+    fn warm_up(&self) {
+        for netns in &self.clones {
+            for target in ["93.184.216.34:80", "[2606:4700::1111]:80"] {
+                assert!((0..5).any(|_| netns.inside(|| reaches(target))), "{target} answers without rules");
+            }
+        }
+        for netns in [&self.host, &self.control, &self.internet] {
+            let target = format!("{}:8080", CLONES[0].1);
+            assert!((0..5).any(|_| netns.inside(|| reaches(&target))), "{target} answers without rules");
+        }
     }
 
     /// Whether the Internet received this datagram, given some time.
