@@ -410,6 +410,11 @@ fn every_alteration_is_seen_by_the_proof() {
     }
     let error = world.host.inside(|| firewall.prove()).expect_err("replaced").to_string();
     assert!(error.contains("rule 1 of chain to_clone differs"), "{error}");
+    // Somebody else's policy under the same name: every rule is the same, the lists are not.
+    let other = self::firewall(|spec| spec.deny_documentation = true);
+    world.host.inside(|| other.load(&BTreeSet::new()).expect("loads"));
+    let error = world.host.inside(|| firewall.prove()).expect_err("other lists").to_string();
+    assert!(error.contains("set denied4 has other elements"), "{error}");
     // Traffic and members change counters and elements, not the proof.
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     add(&firewall, &world, 0);
