@@ -23,7 +23,7 @@ use crate::runfolder::RunFolder;
 const HOME: &str = "/home/browser";
 /// The browser's folder for temporary files. Not `/tmp`: there is none inside, so that a file which a client wants in
 /// the host's `/tmp` is refused instead of vanishing with the sandbox.
-const TEMPORARY: &str = "/home/browser/tmp";
+const TEMPORARY: &str = HOME;
 /// The profile inside, wherever it is outside: the path outside would only tell the browser about the host.
 const PROFILE: &str = "/home/browser/profile";
 /// Where downloads go inside that the client wants in a folder which the browser does not see.
@@ -222,7 +222,6 @@ impl Blueprint {
         policy
             .files
             .extend(FileRule::identity_files(&policy.identity, "browser", HOME));
-        policy.files.push(FileRule::temporary(TEMPORARY, 512 << 20));
         policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
         policy.files.push(FileRule::temporary(HOME, 1 << 30));
         if let Some(profile) = &profile {
@@ -255,7 +254,7 @@ impl Blueprint {
         if let (false, Some(folder)) = (headless, &run_folder) {
             let display = Display::from_environment()?;
             notices.extend(display.notice());
-            let (rules, variables) = display.grant(HOME, TEMPORARY, folder)?;
+            let (rules, variables) = display.grant(HOME, folder)?;
             policy.files.extend(rules);
             policy.environment.extend(variables);
         }
@@ -479,7 +478,7 @@ fn site_folders(chromium: &Chromium) -> Vec<PathBuf> {
     };
     let mut hidden = Vec::new();
     for folder in ["/usr/local", "/usr/src"].map(Path::new) {
-        if !folder.is_dir() || chromium.executable.starts_with(folder) {
+        if !is_filled(folder) || chromium.executable.starts_with(folder) {
             continue;
         }
         let fonts = folder.join("share/fonts");
