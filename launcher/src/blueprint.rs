@@ -17,15 +17,16 @@ use crate::config::{Config, NetworkMode, OnMissing};
 use crate::display::Display;
 use crate::flags::Flags;
 use crate::folders::{self, PrivateUid, Purpose};
+use crate::paths::PathMap;
 use crate::runfolder::RunFolder;
 
 /// The browser's home inside; in memory, gone with the browser.
 const HOME: &str = "/home/browser";
 /// The browser's folder for temporary files. Not `/tmp`: there is none inside, so that a file which a client wants in
 /// the host's `/tmp` is refused instead of vanishing with the sandbox.
-const TEMPORARY: &str = "/home/browser/tmp";
+const TEMPORARY: &str = HOME;
 /// The profile inside, wherever it is outside: the path outside would only tell the browser about the host.
-const PROFILE: &str = "/home/browser/profile";
+pub(crate) const PROFILE: &str = "/home/browser/profile";
 /// Where downloads go inside that the client wants in a folder which the browser does not see.
 pub(crate) const STAGING: &str = "/media/downloads";
 /// The egress proxy inside. The network namespace is the browser's own, so any port will do.
@@ -222,7 +223,6 @@ impl Blueprint {
         policy
             .files
             .extend(FileRule::identity_files(&policy.identity, "browser", HOME));
-        policy.files.push(FileRule::temporary(TEMPORARY, 512 << 20));
         policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
         policy.files.push(FileRule::temporary(HOME, 1 << 30));
         if let Some(profile) = &profile {
@@ -255,7 +255,7 @@ impl Blueprint {
         if let (false, Some(folder)) = (headless, &run_folder) {
             let display = Display::from_environment()?;
             notices.extend(display.notice());
-            let (rules, variables) = display.grant(HOME, TEMPORARY, folder)?;
+            let (rules, variables) = display.grant(HOME, folder)?;
             policy.files.extend(rules);
             policy.environment.extend(variables);
         }
@@ -319,121 +319,6 @@ impl Writable {
     }
 }
 
-/// What a path on the host is called inside.
-struct PathMap<'a> {
-    profile: Option<&'a Path>,
-    shared: &'a [PathBuf],
-    readable: &'a [PathBuf],
-    /// Where a relative path leads to.
-    working: Option<&'a Path>,
-}
-
-/// Switches that name a file to be written for the user. A file that would vanish with the sandbox is an error.
-const OUTPUTS: &[&str] = &[
-    "screenshot",
-    "print-to-pdf",
-    "log-file",
-    "log-net-log",
-    "ssl-key-log-file",
-    "trace-startup-file",
-];
-/// Switches that name a folder for the browser's own use; any writable place inside will do.
-const SCRATCH: &[&str] = &["disk-cache-dir", "crash-dumps-dir", "media-cache-dir"];
-/// Switches that name folders to read, separated by commas.
-const INPUTS: &[&str] = &["load-extension", "disable-extensions-except"];
-
-impl PathMap<'_> {
-    fn rewrite_paths(&self, flags: &mut Flags) -> Result<(), LaunchError> {
-        for name in OUTPUTS {
-            let Some(path) = flags.value(name).map(str::to_owned) else {
-                continue;
-            };
-            // Without a value Chromium uses a name of its own in the working folder.
-            let path = if path.is_empty() { "." } else { &path };
-            let inside = self.writable(Path::new(path)).ok_or_else(|| {
-                let place = match self.shared {
-                    [] => {
-                        "set `media` in the configuration to the folder for such files".to_owned()
-                    }
-                    folders => format!("name a file in {}", list(folders)),
-                };
-                LaunchError::Argument(format!(
-                    "--{name}={path}: the browser cannot write there; {place}"
-                ))
-            })?;
-            if path != "." {
-                flags.set(name, Some(&inside));
-            }
-        }
-        for name in SCRATCH {
-            let Some(path) = flags.take(name) else {
-                continue;
-            };
-            // Elsewhere the browser's own choice inside the profile is as good.
-            if let Some(inside) = self.writable(Path::new(&path)) {
-                flags.set(name, Some(&inside));
-            }
-        }
-        for name in INPUTS {
-            let Some(paths) = flags.value(name).filter(|paths| !paths.is_empty()) else {
-                continue;
-            };
-            for path in paths.split(',') {
-                let known = self
-                    .shared
-                    .iter()
-                    .chain(self.readable)
-                    .any(|folder| Path::new(path).starts_with(folder));
-                if !known && !Path::new(path).starts_with("/usr") {
-                    return Err(LaunchError::Argument(format!(
-                        "--{name}: the browser does not see {path}; add it to `extra_ro_bind` in the configuration"
-                    )));
-                }
-            }
-        }
-        if flags
-            .value("profile-directory")
-            .is_some_and(|name| name.contains('/') || name == "..")
-        {
-            return Err(LaunchError::Argument(
-                "--profile-directory is a name, not a path".into(),
-            ));
-        }
-        Ok(())
-    }
-
-    /// The name inside of a writable place; `None` if the browser cannot write there.
-    fn writable(&self, path: &Path) -> Option<String> {
-        let absolute = match path.is_absolute() {
-            true => path.to_owned(),
-            false => self.working?.join(path),
-        };
-        let plain = |part| !matches!(part, std::path::Component::ParentDir);
-        if !absolute.components().all(plain) {
-            return None;
-        }
-        if let Some(rest) = self
-            .profile
-            .and_then(|profile| absolute.strip_prefix(profile).ok())
-        {
-            return Some(Path::new(PROFILE).join(rest).to_str()?.to_owned());
-        }
-        let shared = self
-            .shared
-            .iter()
-            .any(|folder| absolute.starts_with(folder));
-        shared.then(|| absolute.to_str().map(str::to_owned))?
-    }
-}
-
-fn list(folders: &[PathBuf]) -> String {
-    folders
-        .iter()
-        .map(|folder| folder.display().to_string())
-        .collect::<Vec<_>>()
-        .join(" or ")
-}
-
 fn in_run_folder(source: std::io::Error) -> LaunchError {
     LaunchError::Io {
         what: "the folder of this run".into(),
@@ -479,7 +364,7 @@ fn site_folders(chromium: &Chromium) -> Vec<PathBuf> {
     };
     let mut hidden = Vec::new();
     for folder in ["/usr/local", "/usr/src"].map(Path::new) {
-        if !folder.is_dir() || chromium.executable.starts_with(folder) {
+        if !is_filled(folder) || chromium.executable.starts_with(folder) {
             continue;
         }
         let fonts = folder.join("share/fonts");
@@ -610,50 +495,5 @@ mod tests {
             assert!(read(&[wrong]).is_err(), "{wrong}");
         }
         assert!(read(&["--remote-debugging-pipe", "--remote-debugging-port=1"]).is_err());
-    }
-
-    #[test]
-    fn paths_are_mapped_or_refused() {
-        let shared = [PathBuf::from("/srv/media")];
-        let map = PathMap {
-            profile: Some(Path::new("/srv/profile")),
-            shared: &shared,
-            readable: &[PathBuf::from("/srv/extension")],
-            working: Some(Path::new("/srv/media")),
-        };
-        let rewritten = |arguments: &[&str]| {
-            let mut flags = flags(arguments);
-            map.rewrite_paths(&mut flags).map(|()| flags.to_arguments())
-        };
-        assert_eq!(
-            rewritten(&["--screenshot=/srv/media/a.png"]).expect("shared"),
-            ["--screenshot=/srv/media/a.png"]
-        );
-        assert_eq!(
-            rewritten(&["--screenshot=a.png"]).expect("relative"),
-            ["--screenshot=/srv/media/a.png"]
-        );
-        assert_eq!(
-            rewritten(&["--screenshot"]).expect("default name"),
-            ["--screenshot"]
-        );
-        assert_eq!(
-            rewritten(&["--log-net-log=/srv/profile/net"]).expect("profile"),
-            ["--log-net-log=/home/browser/profile/net"]
-        );
-        assert_eq!(
-            rewritten(&["--disk-cache-dir=/tmp/cache"]).expect("left to the browser"),
-            [] as [&str; 0]
-        );
-        assert!(rewritten(&["--load-extension=/srv/extension/one"]).is_ok());
-        for wrong in [
-            "--screenshot=/etc/a.png",
-            "--screenshot=/srv/media/../secret/a.png",
-            "--print-to-pdf=/srv/mediaother/a.pdf",
-            "--load-extension=/srv/extension,/srv/other",
-            "--profile-directory=../x",
-        ] {
-            assert!(rewritten(&[wrong]).is_err(), "{wrong}");
-        }
     }
 }

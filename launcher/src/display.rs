@@ -85,16 +85,11 @@ impl Display {
     }
 
     /// The file rules and variables that open the display. `folder` is where the browser may find a copy of the cookie.
-    pub(crate) fn grant(
-        &self,
-        home: &str,
-        runtime: &str,
-        folder: &RunFolder,
-    ) -> Result<Grant, LaunchError> {
+    pub(crate) fn grant(&self, home: &str, folder: &RunFolder) -> Result<Grant, LaunchError> {
         match self {
             Display::Wayland { name, socket } => {
                 let rule = FileRule::Socket {
-                    path: Path::new(runtime).join(name),
+                    path: Path::new(home).join(name),
                     source: Some(socket.clone()),
                 };
                 Ok((
@@ -166,13 +161,11 @@ mod tests {
             socket: "/run/user/7/wayland-1".into(),
         };
         let folder = RunFolder::new(None).expect("folder");
-        let (rules, variables) = display
-            .grant("/home/browser", "/home/browser/tmp", &folder)
-            .expect("grant");
+        let (rules, variables) = display.grant("/home/browser", &folder).expect("grant");
         assert_eq!(
             rules,
             [FileRule::Socket {
-                path: "/home/browser/tmp/wayland-1".into(),
+                path: "/home/browser/wayland-1".into(),
                 source: Some("/run/user/7/wayland-1".into())
             }]
         );
@@ -192,9 +185,7 @@ mod tests {
             authority: Some(cookie.path().to_owned()),
         };
         let folder = RunFolder::new(None).expect("folder");
-        let (rules, variables) = display
-            .grant("/home/browser", "/home/browser/tmp", &folder)
-            .expect("grant");
+        let (rules, variables) = display.grant("/home/browser", &folder).expect("grant");
         let copy = rules[1].source().expect("a copy");
         assert_eq!(std::fs::read(copy).expect("read"), b"\x01\x00cookie");
         assert!(variables.contains(&("XAUTHORITY".into(), "/home/browser/.Xauthority".into())));

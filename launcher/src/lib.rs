@@ -21,6 +21,7 @@ pub mod fuzzing;
 pub mod inherited;
 mod launch;
 mod log;
+mod paths;
 mod peer;
 pub mod probe;
 mod ready;

@@ -47,8 +47,18 @@ impl Observer {
 
     /// Looks once at every renderer.
     pub(crate) fn look(&self) -> Sight {
-        let mut seen = "no renderer process was seen".to_owned();
-        for process in self.browser.descendants() {
+        // Zygotes and their children are children of first threads, and a browser has dozens of threads: the short walk
+        // finds the renderers, the long one is for a Chromium that does it differently.
+        let seen = self
+            .look_below(Walk::FirstThreads)
+            .or_else(|| self.look_below(Walk::AllThreads));
+        seen.unwrap_or_else(|| Sight::NothingYet("no renderer process was seen".to_owned()))
+    }
+
+    /// `None` when there is no renderer.
+    fn look_below(&self, walk: Walk) -> Option<Sight> {
+        let mut seen = None;
+        for process in self.browser.descendants(walk) {
             if !process.is_renderer() {
                 continue;
             }
@@ -60,20 +70,23 @@ impl Observer {
             };
             let own_filters = filters.saturating_sub(self.own_filters);
             if namespace != self.own_namespace && own_filters > 0 {
-                return Sight::Confined(RendererProof {
+                return Some(Sight::Confined(RendererProof {
                     pid: process.0,
                     user_namespace: namespace,
                     own_seccomp_filters: own_filters,
-                });
+                }));
             }
             let what = if namespace == self.own_namespace {
                 "in the user namespace of the browser process"
             } else {
                 "without a system call filter of its own"
             };
-            seen = format!("renderer {} was seen {what}", process.0);
+            seen = Some(Sight::NothingYet(format!(
+                "renderer {} was seen {what}",
+                process.0
+            )));
         }
-        Sight::NothingYet(seen)
+        seen
     }
 
     /// Looks until a confined renderer is seen; the error says what was seen last.
@@ -120,35 +133,51 @@ impl Process {
             .any(|word| word == b"--type=renderer")
     }
 
-    fn children(self) -> Vec<Process> {
-        let Ok(threads) = fs::read_dir(self.file("task")) else {
-            return Vec::new();
+    fn children(self, walk: Walk) -> Vec<Process> {
+        let parse = |list: String| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok().map(Process))
+                .collect::<Vec<_>>()
         };
-        let lists = threads
-            .flatten()
-            .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-        lists
-            .flat_map(|list| {
-                list.split_whitespace()
-                    .filter_map(|pid| pid.parse().ok().map(Process))
-                    .collect::<Vec<_>>()
-            })
-            .collect()
+        let of_thread = |folder: PathBuf| {
+            fs::read_to_string(folder.join("children"))
+                .map(parse)
+                .unwrap_or_default()
+        };
+        match walk {
+            Walk::FirstThreads => of_thread(self.file(&format!("task/{}", self.0))),
+            Walk::AllThreads => {
+                let threads = fs::read_dir(self.file("task"))
+                    .into_iter()
+                    .flatten()
+                    .flatten();
+                threads
+                    .flat_map(|thread| of_thread(thread.path()))
+                    .collect()
+            }
+        }
     }
 
-    fn descendants(self) -> Vec<Process> {
+    fn descendants(self, walk: Walk) -> Vec<Process> {
         let mut seen = HashSet::from([self]);
-        let mut found = self.children();
+        let mut found = self.children(walk);
         let mut next = 0;
         while next < found.len() {
             if seen.insert(found[next]) {
-                let below = found[next].children();
+                let below = found[next].children(walk);
                 found.extend(below);
             }
             next += 1;
         }
         found
     }
+}
+
+/// Whose children are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walk {
+    FirstThreads,
+    AllThreads,
 }
 
 #[cfg(test)]
