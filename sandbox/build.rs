@@ -12,12 +12,7 @@ const PROGRAMS: [&str; 2] = ["sandbox-stages", "sandbox-probe"];
 
 fn main() {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
-    for watched in [
-        "inside/src",
-        "inside/Cargo.toml",
-        "../Cargo.lock",
-        "build.rs",
-    ] {
+    for watched in ["inside/src", "inside/Cargo.toml", "../Cargo.lock", "build.rs"] {
         println!("cargo::rerun-if-changed={}", here.join(watched).display());
     }
     if variable("CARGO_CFG_TARGET_OS") != "linux" {
@@ -27,21 +22,10 @@ fn main() {
     let target = variable("TARGET");
     // One folder for all profiles of the outer build: these programs are the same in each.
     // (OUT_DIR is TARGET_FOLDER/PROFILE/build/NAME/out.)
-    let folder = out
-        .ancestors()
-        .nth(4)
-        .expect("cargo's output folders are deeper")
-        .join("sandbox-inside");
+    let folder = out.ancestors().nth(4).expect("cargo's output folders are deeper").join("sandbox-inside");
     let mut cargo = Command::new(variable("CARGO"));
     cargo
-        .args([
-            "build",
-            "--release",
-            "--offline",
-            "--quiet",
-            "--target",
-            &target,
-        ])
+        .args(["build", "--release", "--offline", "--quiet", "--target", &target])
         .arg("--manifest-path")
         .arg(here.join("inside/Cargo.toml"))
         .arg("--target-dir")
@@ -65,8 +49,7 @@ fn main() {
     );
     for program in PROGRAMS {
         let built = folder.join(&target).join("release").join(program);
-        fs::copy(&built, out.join(program))
-            .unwrap_or_else(|e| panic!("copy {}: {e}", built.display()));
+        fs::copy(&built, out.join(program)).unwrap_or_else(|e| panic!("copy {}: {e}", built.display()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! What confinement costs: `scripts/bench-launch` runs this and documents its output.
+//! What confinement costs: `scripts/bench launch` runs this and documents its output.
 //!
 //! Every round starts the bare browser and the confined one with the same switches, in alternating order, each with a
 //! fresh profile in the same place; the figure of a round is the ratio of the two. Both run as the same ordinary user,
@@ -60,77 +60,32 @@ struct Round {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let rounds: usize = arguments
-        .get(1)
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(15);
+    let rounds: usize = arguments.get(1).and_then(|text| text.parse().ok()).unwrap_or(15);
     if nix::unistd::geteuid().is_root() {
         return as_ordinary_user(rounds);
     }
-    println!(
-        "bench launch: rounds={rounds} uid={} load={}",
-        nix::unistd::geteuid(),
-        load()
-    );
-    line(
-        "case",
-        "bare ms",
-        "conf. ms",
-        "ratio",
-        "quartiles",
-        "min/min",
-        "target",
-    );
+    println!("bench launch: rounds={rounds} uid={} load={}", nix::unistd::geteuid(), load());
+    line("case", "bare ms", "conf. ms", "ratio", "quartiles", "min/min", "target");
     let only = arguments.get(2);
     let mut own = Vec::new();
-    for (name, flavor) in [
-        ("headless-shell", Flavor::HeadlessShell),
-        ("chromium", Flavor::Full),
-    ] {
+    for (name, flavor) in [("headless-shell", Flavor::HeadlessShell), ("chromium", Flavor::Full)] {
         if only.is_some_and(|only| only != name) {
             continue;
         }
         let chromium = Chromium::find(None, flavor).expect("a browser");
-        assert_eq!(
-            chromium.flavor, flavor,
-            "{name} is not installed: run scripts/install-test-deps"
-        );
+        assert_eq!(chromium.flavor, flavor, "{name} is not installed: run scripts/install-deps");
         // Once each, unmeasured: the files are in memory afterwards.
         bare(&chromium);
         confined(flavor);
-        let measured: Vec<Round> = (0..rounds)
-            .map(|number| round(&chromium, flavor, number % 2 == 0))
-            .collect();
+        let measured: Vec<Round> =
+            (0..rounds).map(|number| round(&chromium, flavor, number % 2 == 0)).collect();
         own.extend(measured.iter().map(|round| round.confined.own));
-        row(
-            &format!("{name} cdp-ready"),
-            &measured,
-            |start| start.answer,
-            "<= 1.10",
-        );
-        row(
-            &format!("{name} blank-page"),
-            &measured,
-            |start| start.page,
-            "-",
-        );
-        row(
-            &format!("{name} blank-page-cpu"),
-            &measured,
-            |start| start.cpu,
-            "-",
-        );
+        row(&format!("{name} cdp-ready"), &measured, |start| start.answer, "<= 1.10");
+        row(&format!("{name} blank-page"), &measured, |start| start.page, "-");
+        row(&format!("{name} blank-page-cpu"), &measured, |start| start.cpu, "-");
     }
     let fastest = format!("min {:.1}", quantile(&own, 0.0));
-    line(
-        "own-cost spawn-to-exec ms",
-        "-",
-        &one(quantile(&own, 0.5)),
-        "-",
-        &fastest,
-        "-",
-        "< 12",
-    );
+    line("own-cost spawn-to-exec ms", "-", &one(quantile(&own, 0.5)), "-", &fastest, "-", "< 12");
 }
 
 /// Root measures memory (it may look into every process) and lets an ordinary user do the rest.
@@ -162,16 +117,10 @@ fn as_ordinary_user(rounds: usize) {
 fn round(chromium: &Chromium, flavor: Flavor, bare_first: bool) -> Round {
     if bare_first {
         let bare = bare(chromium);
-        Round {
-            bare,
-            confined: confined(flavor),
-        }
+        Round { bare, confined: confined(flavor) }
     } else {
         let confined = confined(flavor);
-        Round {
-            bare: bare(chromium),
-            confined,
-        }
+        Round { bare: bare(chromium), confined }
     }
 }
 
@@ -184,18 +133,10 @@ fn cpu_of(pid: u32) -> f64 {
             continue;
         };
         for task in tasks.flatten() {
-            let read =
-                |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
-            let nanoseconds = read("schedstat")
-                .split(' ')
-                .next()
-                .and_then(|text| text.parse::<f64>().ok());
+            let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let nanoseconds = read("schedstat").split(' ').next().and_then(|text| text.parse::<f64>().ok());
             sum += nanoseconds.unwrap_or(0.0) / 1e6;
-            open.extend(
-                read("children")
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
+            open.extend(read("children").split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
     sum
@@ -216,53 +157,29 @@ fn bare(chromium: &Chromium) -> Start {
         .args(SWITCHES)
         .arg("--remote-debugging-pipe")
         .arg(format!("--user-data-dir={}", profile.path().display()));
-    command
-        .env_clear()
-        .env("HOME", profile.path())
-        .env("LANG", "C.UTF-8")
-        .process_group(0);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.env_clear().env("HOME", profile.path()).env("LANG", "C.UTF-8").process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     give_pipe(&mut command, &browser_in, &browser_out);
     let mut child = command.spawn().expect("the bare browser");
     drop((browser_in, browser_out));
     let mut cdp = Connection::new(from_browser, to_browser);
-    cdp.call("Browser.getVersion", json!({}), LIMIT)
-        .expect("an answer");
+    cdp.call("Browser.getVersion", json!({}), LIMIT).expect("an answer");
     let answer = millis(started.elapsed());
-    let page = cdp
-        .call(
-            "Target.createTarget",
-            json!({ "url": "about:blank" }),
-            LIMIT,
-        )
-        .expect("a page")["targetId"]
-        .clone();
-    cdp.call("Target.closeTarget", json!({ "targetId": page }), LIMIT)
-        .expect("closed");
+    let page =
+        cdp.call("Target.createTarget", json!({ "url": "about:blank" }), LIMIT).expect("a page")["targetId"]
+            .clone();
+    cdp.call("Target.closeTarget", json!({ "targetId": page }), LIMIT).expect("closed");
     let page = millis(started.elapsed());
     let cpu = cpu_of(child.id());
-    cdp.call("Browser.close", json!({}), LIMIT)
-        .expect("the end");
+    cdp.call("Browser.close", json!({}), LIMIT).expect("the end");
     child.wait().expect("wait");
-    Start {
-        answer,
-        page,
-        cpu,
-        own: 0.0,
-    }
+    Start { answer, page, cpu, own: 0.0 }
 }
 
 fn give_pipe(command: &mut Command, input: &OwnedFd, output: &OwnedFd) {
     let (input, output) = (input.as_raw_fd(), output.as_raw_fd());
     let check = |result| {
-        if result < 0 {
-            Err(std::io::Error::last_os_error())
-        } else {
-            Ok(result)
-        }
+        if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result) }
     };
     // SAFETY: fcntl on a number, allowed between fork and exec.
     let raise = move |fd| check(unsafe { nix::libc::fcntl(fd, nix::libc::F_DUPFD_CLOEXEC, 50) });
@@ -281,52 +198,23 @@ fn give_pipe(command: &mut Command, input: &OwnedFd, output: &OwnedFd) {
 /// The confined browser, from before the first look for its executable.
 fn confined(flavor: Flavor) -> Start {
     let profile = tempfile::tempdir().expect("profile");
-    let launcher = Launcher::new(Config::default())
-        .flavor(flavor)
-        .profile(profile.path());
-    let mut browser = launcher
-        .arguments(SWITCHES)
-        .and_then(Launcher::launch)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let launcher = Launcher::new(Config::default()).flavor(flavor).profile(profile.path());
+    let mut browser =
+        launcher.arguments(SWITCHES).and_then(Launcher::launch).unwrap_or_else(|error| panic!("{error}"));
     let cpu = cpu_of(browser.guard_pid());
     let (timings, own) = (browser.timings(), browser.sandbox_timings());
     browser.stop(Duration::from_secs(5)).expect("stop");
-    Start {
-        answer: millis(timings.answer),
-        page: millis(timings.verify),
-        cpu,
-        own: millis(own.total()),
-    }
+    Start { answer: millis(timings.answer), page: millis(timings.verify), cpu, own: millis(own.total()) }
 }
 
 fn row(name: &str, rounds: &[Round], figure: fn(&Start) -> f64, target: &str) {
     let bare: Vec<f64> = rounds.iter().map(|round| figure(&round.bare)).collect();
     let confined: Vec<f64> = rounds.iter().map(|round| figure(&round.confined)).collect();
-    let ratios: Vec<f64> = confined
-        .iter()
-        .zip(&bare)
-        .map(|(confined, bare)| confined / bare)
-        .collect();
-    let quartiles = format!(
-        "{:.2}..{:.2}",
-        quantile(&ratios, 0.25),
-        quantile(&ratios, 0.75)
-    );
+    let ratios: Vec<f64> = confined.iter().zip(&bare).map(|(confined, bare)| confined / bare).collect();
+    let quartiles = format!("{:.2}..{:.2}", quantile(&ratios, 0.25), quantile(&ratios, 0.75));
     let best = quantile(&confined, 0.0) / quantile(&bare, 0.0);
-    let (bare, confined, ratio) = (
-        quantile(&bare, 0.5),
-        quantile(&confined, 0.5),
-        quantile(&ratios, 0.5),
-    );
-    line(
-        name,
-        &one(bare),
-        &one(confined),
-        &three(ratio),
-        &quartiles,
-        &three(best),
-        target,
-    );
+    let (bare, confined, ratio) = (quantile(&bare, 0.5), quantile(&confined, 0.5), quantile(&ratios, 0.5));
+    line(name, &one(bare), &one(confined), &three(ratio), &quartiles, &three(best), target);
 }
 
 fn one(value: f64) -> String {
@@ -337,18 +225,8 @@ fn three(value: f64) -> String {
     format!("{value:.3}")
 }
 
-fn line(
-    case: &str,
-    bare: &str,
-    confined: &str,
-    ratio: &str,
-    quartiles: &str,
-    best: &str,
-    target: &str,
-) {
-    println!(
-        "{case:<32} {bare:>9} {confined:>9} {ratio:>7} {quartiles:>12} {best:>10} {target:>8}"
-    );
+fn line(case: &str, bare: &str, confined: &str, ratio: &str, quartiles: &str, best: &str, target: &str) {
+    println!("{case:<32} {bare:>9} {confined:>9} {ratio:>7} {quartiles:>12} {best:>10} {target:>8}");
     std::io::stdout().flush().expect("stdout");
 }
 
@@ -376,22 +254,10 @@ fn load() -> String {
 /// KiB (PSS) of the drop-in executable and everything that it started, except the browser's own processes.
 fn memory_beside_browser(home: &Path) -> u32 {
     let own = std::env::current_exe().expect("own path");
-    let launcher = own
-        .parent()
-        .and_then(Path::parent)
-        .expect("target folder")
-        .join("browser-launcher");
-    assert!(
-        launcher.exists(),
-        "{} is missing: use scripts/bench-launch",
-        launcher.display()
-    );
+    let launcher = own.parent().and_then(Path::parent).expect("target folder").join("browser-launcher");
+    assert!(launcher.exists(), "{} is missing: use scripts/bench launch", launcher.display());
     let mut command = Command::new(launcher);
-    command
-        .args(["--headless", "--remote-debugging-port=0"])
-        .env_clear()
-        .env("HOME", home)
-        .current_dir("/");
+    command.args(["--headless", "--remote-debugging-port=0"]).env_clear().env("HOME", home).current_dir("/");
     if nix::unistd::geteuid().is_root() {
         command.uid(ORDINARY).gid(ORDINARY);
     }
@@ -401,8 +267,7 @@ fn memory_beside_browser(home: &Path) -> u32 {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the drop-in");
-    let mut lines =
-        std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().expect("piped")));
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().expect("piped")));
     assert!(
         lines.any(|line| line.is_ok_and(|line| line.starts_with("DevTools listening"))),
         "the browser did not start"
@@ -417,24 +282,12 @@ fn memory_beside_browser(home: &Path) -> u32 {
         }
         let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
             .expect("memory of a process (root may look)");
-        let pss = rollup
-            .lines()
-            .find_map(|line| line.strip_prefix("Pss:"))
-            .expect("Pss");
-        sum += pss
-            .trim()
-            .trim_end_matches(" kB")
-            .parse::<u32>()
-            .expect("a number");
+        let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).expect("Pss");
+        sum += pss.trim().trim_end_matches(" kB").parse::<u32>().expect("a number");
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");
         for task in tasks.flatten() {
-            let children =
-                std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            open.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<u32>().ok()),
-            );
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
     nix::sys::signal::kill(

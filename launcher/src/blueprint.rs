@@ -7,9 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
-use sandbox::{
-    DeviceRule, FileRule, HostFacts, Layer, Network, Plan, Policy, Program, Requirement,
-};
+use sandbox::{DeviceRule, FileRule, HostFacts, Layer, Network, Plan, Policy, Program, Requirement};
 
 use crate::LaunchError;
 use crate::chromium::{Chromium, Flavor};
@@ -61,15 +59,11 @@ impl Debugging {
             (Some(_), None) => Ok(Debugging::Pipe),
             (None, Some(text)) => match text.parse() {
                 Ok(port) => Ok(Debugging::Port(port)),
-                Err(_) => Err(LaunchError::Argument(format!(
-                    "--remote-debugging-port={text}: not a port number"
-                ))),
+                Err(_) => {
+                    Err(LaunchError::Argument(format!("--remote-debugging-port={text}: not a port number")))
+                }
             },
-            (None, None)
-                if ["screenshot", "print-to-pdf", "dump-dom"]
-                    .iter()
-                    .any(|name| flags.has(name)) =>
-            {
+            (None, None) if ["screenshot", "print-to-pdf", "dump-dom"].iter().any(|name| flags.has(name)) => {
                 Ok(Debugging::Command)
             }
             (None, None) => Ok(Debugging::Pipe),
@@ -124,45 +118,32 @@ impl Blueprint {
     pub(crate) fn new(config: &Config, wishes: Wishes) -> Result<Blueprint, LaunchError> {
         let mut flags = wishes.flags;
         let mut notices = std::mem::take(&mut flags.notices);
-        let wanted = wishes
-            .flavor
-            .unwrap_or(if flags.value("headless") == Some("old") {
-                Flavor::HeadlessShell
-            } else {
-                Flavor::Full
-            });
+        let wanted = wishes.flavor.unwrap_or(if flags.value("headless") == Some("old") {
+            Flavor::HeadlessShell
+        } else {
+            Flavor::Full
+        });
         let chromium = Chromium::find(config.browser.as_deref(), wanted)?;
         let debugging = wishes.debugging;
         let headless = chromium.flavor == Flavor::HeadlessShell || flags.has("headless");
 
         let mut writable = Writable::default();
-        let named = flags
-            .take("user-data-dir")
-            .filter(|path| !path.is_empty())
-            .map(PathBuf::from);
+        let named = flags.take("user-data-dir").filter(|path| !path.is_empty()).map(PathBuf::from);
         let profile = match wishes.profile.or(named) {
             Some(path) => Some(writable.add(&path, Purpose::Profile)?),
             None => None,
         };
-        for folder in config
-            .media
-            .iter()
-            .chain(&config.downloads)
-            .chain(&config.extra_bind)
-        {
+        for folder in config.media.iter().chain(&config.downloads).chain(&config.extra_bind) {
             writable.add(folder, Purpose::Files)?;
         }
-        let shared: Vec<PathBuf> = writable
-            .folders
-            .iter()
-            .filter(|path| Some(*path) != profile.as_ref())
-            .cloned()
-            .collect();
+        let shared: Vec<PathBuf> =
+            writable.folders.iter().filter(|path| Some(*path) != profile.as_ref()).cloned().collect();
         let media = match &config.media {
-            Some(media) => Some(media.canonicalize().map_err(|source| LaunchError::Io {
-                what: media.display().to_string(),
-                source,
-            })?),
+            Some(media) => Some(
+                media
+                    .canonicalize()
+                    .map_err(|source| LaunchError::Io { what: media.display().to_string(), source })?,
+            ),
             None => None,
         };
         let inside = PathMap {
@@ -210,19 +191,19 @@ impl Blueprint {
         policy.network = match (config.network, wishes.filtered) {
             (_, true) => Network::Filtered,
             (NetworkMode::None, _) => Network::None,
-            (NetworkMode::Proxy, _) if debugging == Debugging::Port(PROXY_PORT) => Network::Proxy {
-                port: PROXY_PORT + 1,
-            },
+            (NetworkMode::Proxy, _) if debugging == Debugging::Port(PROXY_PORT) => {
+                Network::Proxy { port: PROXY_PORT + 1 }
+            }
             (NetworkMode::Proxy, _) => Network::Proxy { port: PROXY_PORT },
             (NetworkMode::Host, _) => Network::Host,
         };
         if policy.network == Network::Host {
-            notices.push("network = \"host\": the browser reaches everything on this machine and its networks".into());
+            notices.push(
+                "network = \"host\": the browser reaches everything on this machine and its networks".into(),
+            );
         }
         policy.files = system_files(&chromium, &policy);
-        policy
-            .files
-            .extend(FileRule::identity_files(&policy.identity, "browser", HOME));
+        policy.files.extend(FileRule::identity_files(&policy.identity, "browser", HOME));
         policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
         policy.files.push(FileRule::temporary(HOME, 1 << 30));
         if let Some(profile) = &profile {
@@ -231,24 +212,15 @@ impl Blueprint {
         if let Some(staging) = &staging {
             policy.files.push(FileRule::writable(staging, STAGING));
         }
-        policy.files.extend(
-            shared
-                .iter()
-                .map(|folder| FileRule::writable(folder, folder)),
-        );
-        policy
-            .files
-            .extend(config.extra_ro_bind.iter().map(FileRule::read_only));
+        policy.files.extend(shared.iter().map(|folder| FileRule::writable(folder, folder)));
+        policy.files.extend(config.extra_ro_bind.iter().map(FileRule::read_only));
         policy.working_folder = media.unwrap_or_else(|| HOME.into());
         policy.environment = environment();
         policy.limits.memory_bytes = config.memory_mib.map(|mib| mib << 20);
         policy.limits.processes = config.max_processes;
         policy.limits.cpu_percent = config.cpu_percent;
         if config.on_missing == OnMissing::Warn {
-            for layer in Layer::ALL
-                .into_iter()
-                .filter(|layer| layer.may_be_missing())
-            {
+            for layer in Layer::ALL.into_iter().filter(|layer| layer.may_be_missing()) {
                 policy.layers.set(layer, Requirement::Optional);
             }
         }
@@ -262,44 +234,21 @@ impl Blueprint {
         held.extend(run_folder.map(Held::Run));
         let gpu = config.gpu && Path::new("/dev/dri").exists();
         if gpu {
-            policy.devices.push(DeviceRule {
-                path: "/dev/dri".into(),
-                optional: false,
-            });
+            policy.devices.push(DeviceRule { path: "/dev/dri".into(), optional: false });
             // Where the drivers look up which card a device file is.
-            policy
-                .files
-                .extend(["/sys/dev/char", "/sys/devices"].map(FileRule::read_only_if_present));
+            policy.files.extend(["/sys/dev/char", "/sys/devices"].map(FileRule::read_only_if_present));
         } else if config.gpu {
-            notices.push(
-                "gpu = true, but this machine has no /dev/dri; pages are drawn in software".into(),
-            );
+            notices.push("gpu = true, but this machine has no /dev/dri; pages are drawn in software".into());
         }
 
         add_switches(&mut flags, &chromium, debugging, &policy.network, gpu);
-        let program = Program {
-            path: chromium.executable.clone(),
-            arguments: flags.to_arguments(),
-        };
-        Ok(Blueprint {
-            chromium,
-            policy,
-            program,
-            debugging,
-            profile,
-            staging,
-            shared,
-            notices,
-            _held: held,
-        })
+        let program = Program { path: chromium.executable.clone(), arguments: flags.to_arguments() };
+        Ok(Blueprint { chromium, policy, program, debugging, profile, staging, shared, notices, _held: held })
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, LaunchError> {
         let facts = HostFacts::gather(&self.policy)?;
-        Ok(self
-            .policy
-            .plan(&facts, &self.program)
-            .map_err(sandbox::Error::from)?)
+        Ok(self.policy.plan(&facts, &self.program).map_err(sandbox::Error::from)?)
     }
 }
 
@@ -320,10 +269,7 @@ impl Writable {
 }
 
 fn in_run_folder(source: std::io::Error) -> LaunchError {
-    LaunchError::Io {
-        what: "the folder of this run".into(),
-        source,
-    }
+    LaunchError::Io { what: "the folder of this run".into(), source }
 }
 
 fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
@@ -357,11 +303,7 @@ fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
 
 /// What a site put below `/usr` itself: not needed to show pages, and perhaps private. Its fonts are needed.
 fn site_folders(chromium: &Chromium) -> Vec<PathBuf> {
-    let is_filled = |folder: &Path| {
-        folder
-            .read_dir()
-            .is_ok_and(|mut entries| entries.next().is_some())
-    };
+    let is_filled = |folder: &Path| folder.read_dir().is_ok_and(|mut entries| entries.next().is_some());
     let mut hidden = Vec::new();
     for folder in ["/usr/local", "/usr/src"].map(Path::new) {
         if !is_filled(folder) || chromium.executable.starts_with(folder) {
@@ -381,9 +323,8 @@ fn site_folders(chromium: &Chromium) -> Vec<PathBuf> {
 /// Everything in a folder but one entry. Links lead to what is hidden or shown by its own name.
 fn others_in(folder: &Path, but: &str) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
-    let others = entries.filter(|entry| {
-        entry.file_name() != but && entry.file_type().is_ok_and(|kind| !kind.is_symlink())
-    });
+    let others = entries
+        .filter(|entry| entry.file_name() != but && entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
     others.map(|entry| entry.path()).collect()
 }
 
@@ -395,20 +336,11 @@ fn environment() -> BTreeMap<String, String> {
         ("TMPDIR", TEMPORARY),
         ("XDG_RUNTIME_DIR", TEMPORARY),
     ];
-    fixed
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    fixed.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The switches that the launcher decides, and those that it only prefers.
-fn add_switches(
-    flags: &mut Flags,
-    chromium: &Chromium,
-    debugging: Debugging,
-    network: &Network,
-    gpu: bool,
-) {
+fn add_switches(flags: &mut Flags, chromium: &Chromium, debugging: Debugging, network: &Network, gpu: bool) {
     flags.set("user-data-dir", Some(PROFILE));
     if debugging != Debugging::Command {
         // The launcher's own channel, also beside a port.
@@ -421,10 +353,7 @@ fn add_switches(
         flags.set("proxy-server", Some(&format!("http://127.0.0.1:{port}")));
         // Without this Chromium would dial loopback addresses itself, and find nothing there.
         flags.set("proxy-bypass-list", Some("<-loopback>"));
-        flags.set_default(
-            "force-webrtc-ip-handling-policy",
-            Some("disable_non_proxied_udp"),
-        );
+        flags.set_default("force-webrtc-ip-handling-policy", Some("disable_non_proxied_udp"));
     }
     if chromium.flavor == Flavor::HeadlessShell {
         flags.take("headless");
@@ -453,11 +382,7 @@ fn add_switches(
         flags.set_default(name, None);
     }
     flags.set_default("password-store", Some("basic"));
-    for feature in [
-        "MediaRouter",
-        "NetworkTimeServiceQuerying",
-        "OptimizationHints",
-    ] {
+    for feature in ["MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints"] {
         flags.add_to_list("disable-features", feature);
     }
 }
@@ -474,24 +399,13 @@ mod tests {
     #[test]
     fn how_the_caller_wants_to_talk_is_read_from_the_switches() {
         let read = |arguments: &[&str]| Debugging::take_from(&mut flags(arguments));
-        assert_eq!(
-            read(&["--remote-debugging-pipe"]).expect("pipe"),
-            Debugging::Pipe
-        );
-        assert_eq!(
-            read(&["--remote-debugging-port=0"]).expect("port"),
-            Debugging::Port(0)
-        );
-        assert_eq!(
-            read(&["--headless", "--dump-dom"]).expect("command"),
-            Debugging::Command
-        );
+        assert_eq!(read(&["--remote-debugging-pipe"]).expect("pipe"), Debugging::Pipe);
+        assert_eq!(read(&["--remote-debugging-port=0"]).expect("port"), Debugging::Port(0));
+        assert_eq!(read(&["--headless", "--dump-dom"]).expect("command"), Debugging::Command);
         assert_eq!(read(&[]).expect("nothing said"), Debugging::Pipe);
-        for wrong in [
-            "--remote-debugging-port=x",
-            "--remote-debugging-port=-1",
-            "--remote-debugging-pipe=cbor",
-        ] {
+        for wrong in
+            ["--remote-debugging-port=x", "--remote-debugging-port=-1", "--remote-debugging-pipe=cbor"]
+        {
             assert!(read(&[wrong]).is_err(), "{wrong}");
         }
         assert!(read(&["--remote-debugging-pipe", "--remote-debugging-port=1"]).is_err());

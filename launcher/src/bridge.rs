@@ -25,11 +25,7 @@ pub(crate) fn start(
     browser: Connection,
     downloads: Downloads,
 ) -> io::Result<()> {
-    let Parts {
-        from_browser,
-        to_browser,
-        unread,
-    } = browser.into_parts();
+    let Parts { from_browser, to_browser, unread } = browser.into_parts();
     let downloads = Arc::new(Mutex::new(downloads));
     let outbound = Arc::clone(&downloads);
     spawn("client-to-browser", move || {
@@ -44,11 +40,7 @@ pub(crate) fn start(
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .stack_size(256 * 1024)
-        .spawn(work)
-        .map(drop)
+    std::thread::Builder::new().name(name.into()).stack_size(256 * 1024).spawn(work).map(drop)
 }
 
 /// Copies messages ended by zero bytes; `rewrite` may replace one. Clients may have set their pipes to non-blocking.
@@ -117,12 +109,7 @@ pub(crate) struct Downloads {
 
 impl Downloads {
     pub(crate) fn new(staging: &Path, shared: Vec<PathBuf>, owner: Option<u32>) -> Self {
-        Downloads {
-            staging: staging.to_owned(),
-            shared,
-            folders: Vec::new(),
-            owner,
-        }
+        Downloads { staging: staging.to_owned(), shared, folders: Vec::new(), owner }
     }
 
     /// A message of the client; `Some` when it must be changed.
@@ -131,10 +118,8 @@ impl Downloads {
             return None;
         }
         let mut message: Value = serde_json::from_slice(message).ok()?;
-        if !matches!(
-            message["method"].as_str()?,
-            "Browser.setDownloadBehavior" | "Page.setDownloadBehavior"
-        ) {
+        if !matches!(message["method"].as_str()?, "Browser.setDownloadBehavior" | "Page.setDownloadBehavior")
+        {
             return None;
         }
         let wanted = PathBuf::from(message["params"]["downloadPath"].as_str()?);
@@ -166,19 +151,14 @@ impl Downloads {
             return None;
         }
         let mut message: Value = serde_json::from_slice(message).ok()?;
-        let progress = matches!(
-            message["method"].as_str()?,
-            "Browser.downloadProgress" | "Page.downloadProgress"
-        );
+        let progress =
+            matches!(message["method"].as_str()?, "Browser.downloadProgress" | "Page.downloadProgress");
         if !progress || message["params"]["state"] != "completed" {
             return None;
         }
         for (number, folder) in self.folders.iter().enumerate() {
             if let Err(error) = move_finished(&self.staging.join(number.to_string()), folder) {
-                eprintln!(
-                    "browser-launcher: a download could not be moved to {}: {error}",
-                    folder.display()
-                );
+                eprintln!("browser-launcher: a download could not be moved to {}: {error}", folder.display());
             }
         }
         let inside = PathBuf::from(message["params"]["filePath"].as_str()?);
@@ -196,9 +176,7 @@ impl Downloads {
 fn move_finished(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let unfinished = Path::new(&entry.file_name())
-            .extension()
-            .is_some_and(|end| end == "crdownload");
+        let unfinished = Path::new(&entry.file_name()).extension().is_some_and(|end| end == "crdownload");
         if unfinished {
             continue;
         }
@@ -215,11 +193,8 @@ fn move_finished(from: &Path, to: &Path) -> io::Result<()> {
             continue;
         }
         // Copied, not renamed: the browser may still hold the file open, and the copy belongs to the client's user.
-        let mut target = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(to.join(entry.file_name()))?;
+        let mut target =
+            File::options().write(true).create_new(true).mode(0o600).open(to.join(entry.file_name()))?;
         io::copy(&mut source, &mut target)?;
         fs::remove_file(entry.path())?;
     }
@@ -227,9 +202,7 @@ fn move_finished(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
-    haystack
-        .windows(needle.len())
-        .any(|window| window == needle)
+    haystack.windows(needle.len()).any(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -248,13 +221,8 @@ mod tests {
         let (to_read, to_write) = pipe();
         let (from_read, from_write) = pipe();
         let connection = Connection::new(from_read, to_write);
-        start(
-            client_read,
-            answer_write,
-            connection,
-            Downloads::new(folder.path(), vec![], None),
-        )
-        .expect("start");
+        start(client_read, answer_write, connection, Downloads::new(folder.path(), vec![], None))
+            .expect("start");
         let big = vec![b'x'; 300_000];
         let mut writer = File::from(client_write);
         let sender = std::thread::spawn(move || {
@@ -263,19 +231,13 @@ mod tests {
             writer.write_all(b"\0").expect("write");
         });
         let mut got = Vec::new();
-        File::from(to_read)
-            .read_to_end(&mut got)
-            .expect("read to the end");
+        File::from(to_read).read_to_end(&mut got).expect("read to the end");
         sender.join().expect("sender");
         assert_eq!(got.len(), 9 + 300_001);
         assert!(got.starts_with(b"{\"id\":1}\0xxx"));
-        File::from(from_write)
-            .write_all(b"{\"answer\":true}\0")
-            .expect("write");
+        File::from(from_write).write_all(b"{\"answer\":true}\0").expect("write");
         let mut answer = String::new();
-        File::from(answer_read)
-            .read_to_string(&mut answer)
-            .expect("read");
+        File::from(answer_read).read_to_string(&mut answer).expect("read");
         assert_eq!(answer, "{\"answer\":true}\0");
     }
 
@@ -287,18 +249,10 @@ mod tests {
         let ask = |path: &str| {
             json!({"id": 1, "method": "Browser.setDownloadBehavior", "params": {"behavior": "allowAndName", "downloadPath": path}}).to_string()
         };
-        assert_eq!(
-            downloads.outbound(ask("/shared/x").as_bytes()),
-            None,
-            "a folder that the browser sees"
-        );
-        assert_eq!(
-            downloads.outbound(b"{\"id\":2,\"method\":\"Page.enable\"}"),
-            None
-        );
-        let changed = downloads
-            .outbound(ask(wanted.path().to_str().expect("utf-8")).as_bytes())
-            .expect("changed");
+        assert_eq!(downloads.outbound(ask("/shared/x").as_bytes()), None, "a folder that the browser sees");
+        assert_eq!(downloads.outbound(b"{\"id\":2,\"method\":\"Page.enable\"}"), None);
+        let changed =
+            downloads.outbound(ask(wanted.path().to_str().expect("utf-8")).as_bytes()).expect("changed");
         let changed: Value = serde_json::from_slice(&changed).expect("json");
         assert_eq!(changed["params"]["downloadPath"], format!("{STAGING}/0"));
         assert_eq!(changed["params"]["behavior"], "allowAndName");
@@ -307,22 +261,11 @@ mod tests {
         fs::write(staging.path().join("0/guid-2.crdownload"), "half").expect("write");
         std::os::unix::fs::symlink("/etc/passwd", staging.path().join("0/trap")).expect("link");
         let event = json!({"method": "Browser.downloadProgress", "params": {"guid": "guid-1", "state": "completed", "filePath": format!("{STAGING}/0/guid-1")}});
-        let changed = downloads
-            .inbound(event.to_string().as_bytes())
-            .expect("changed");
+        let changed = downloads.inbound(event.to_string().as_bytes()).expect("changed");
         let changed: Value = serde_json::from_slice(&changed).expect("json");
-        assert_eq!(
-            changed["params"]["filePath"],
-            wanted.path().join("guid-1").to_str().expect("utf-8")
-        );
-        assert_eq!(
-            fs::read_to_string(wanted.path().join("guid-1")).expect("moved"),
-            "content"
-        );
-        assert!(
-            !wanted.path().join("trap").exists()
-                && !wanted.path().join("guid-2.crdownload").exists()
-        );
+        assert_eq!(changed["params"]["filePath"], wanted.path().join("guid-1").to_str().expect("utf-8"));
+        assert_eq!(fs::read_to_string(wanted.path().join("guid-1")).expect("moved"), "content");
+        assert!(!wanted.path().join("trap").exists() && !wanted.path().join("guid-2.crdownload").exists());
         assert!(!staging.path().join("0/guid-1").exists());
     }
 }

@@ -63,12 +63,7 @@ impl Connection {
     }
 
     /// Calls a method of the browser and waits for its answer.
-    pub fn call(
-        &mut self,
-        method: &str,
-        params: Value,
-        limit: Duration,
-    ) -> Result<Value, CdpError> {
+    pub fn call(&mut self, method: &str, params: Value, limit: Duration) -> Result<Value, CdpError> {
         self.call_in(None, method, params, limit)
     }
 
@@ -92,29 +87,15 @@ impl Connection {
                 continue;
             }
             if let Some(error) = message.get("error") {
-                let message = error
-                    .get("message")
-                    .and_then(Value::as_str)
-                    .unwrap_or("no reason given");
-                return Err(CdpError::Refused {
-                    method: method.to_owned(),
-                    message: message.to_owned(),
-                });
+                let message = error.get("message").and_then(Value::as_str).unwrap_or("no reason given");
+                return Err(CdpError::Refused { method: method.to_owned(), message: message.to_owned() });
             }
-            return Ok(message
-                .get_mut("result")
-                .map(Value::take)
-                .unwrap_or_default());
+            return Ok(message.get_mut("result").map(Value::take).unwrap_or_default());
         }
     }
 
     /// Sends a call without waiting for its answer; returns its id.
-    pub fn send(
-        &mut self,
-        session: Option<&str>,
-        method: &str,
-        params: Value,
-    ) -> Result<u64, CdpError> {
+    pub fn send(&mut self, session: Option<&str>, method: &str, params: Value) -> Result<u64, CdpError> {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": params });
         if let Some(session) = session {
@@ -171,10 +152,7 @@ impl Connection {
     }
 
     fn next_message(&mut self) -> Result<Option<Value>, CdpError> {
-        match self.buffer[self.searched..]
-            .iter()
-            .position(|byte| *byte == 0)
-        {
+        match self.buffer[self.searched..].iter().position(|byte| *byte == 0) {
             Some(at) => {
                 let end = self.searched + at;
                 let message = serde_json::from_slice(&self.buffer[..end])
@@ -201,11 +179,7 @@ impl Connection {
             unread.push(0);
         }
         unread.extend_from_slice(&self.buffer);
-        Parts {
-            from_browser: self.from_browser.into(),
-            to_browser: self.to_browser.into(),
-            unread,
-        }
+        Parts { from_browser: self.from_browser.into(), to_browser: self.to_browser.into(), unread }
     }
 }
 
@@ -225,10 +199,8 @@ mod tests {
             for answer in answers {
                 let mut message = Vec::new();
                 input.read_until(0, &mut message).expect("a message");
-                let message: Value =
-                    serde_json::from_slice(&message[..message.len() - 1]).expect("json");
-                let answer =
-                    String::from_utf8_lossy(answer).replace("ID", &message["id"].to_string());
+                let message: Value = serde_json::from_slice(&message[..message.len() - 1]).expect("json");
+                let answer = String::from_utf8_lossy(answer).replace("ID", &message["id"].to_string());
                 // Byte by byte in two parts: messages do not arrive whole.
                 let (first, second) = answer.as_bytes().split_at(answer.len() / 2);
                 output.write_all(first).expect("write");
@@ -247,23 +219,12 @@ mod tests {
             b"{\"method\":\"Target.targetCreated\",\"params\":{\"n\":1}}\0{\"id\":ID,\"result\":{\"product\":\"X\"}}\0",
             b"{\"id\":99,\"result\":{}}\0{\"id\":ID,\"error\":{\"message\":\"no such thing\"}}\0",
         ]);
-        assert_eq!(
-            cdp.call("Browser.getVersion", json!({}), LIMIT)
-                .expect("version")["product"],
-            "X"
-        );
+        assert_eq!(cdp.call("Browser.getVersion", json!({}), LIMIT).expect("version")["product"], "X");
         let error = cdp.call("Nope", json!({}), LIMIT).expect_err("refused");
         assert!(matches!(error, CdpError::Refused { message, .. } if message == "no such thing"));
-        assert_eq!(
-            cdp.wait_event("Target.targetCreated", LIMIT)
-                .expect("event")["params"]["n"],
-            1
-        );
+        assert_eq!(cdp.wait_event("Target.targetCreated", LIMIT).expect("event")["params"]["n"], 1);
         browser.join().expect("script");
-        assert!(matches!(
-            cdp.call("Late", json!({}), LIMIT),
-            Err(CdpError::Closed | CdpError::Io(_))
-        ));
+        assert!(matches!(cdp.call("Late", json!({}), LIMIT), Err(CdpError::Closed | CdpError::Io(_))));
     }
 
     #[test]
@@ -274,10 +235,7 @@ mod tests {
             matches!(cdp.call("A", json!({}), Duration::from_millis(50)), Err(CdpError::Timeout(method)) if method == "A")
         );
         assert!(started.elapsed() < LIMIT);
-        assert!(matches!(
-            cdp.call("B", json!({}), LIMIT),
-            Err(CdpError::Malformed(_))
-        ));
+        assert!(matches!(cdp.call("B", json!({}), LIMIT), Err(CdpError::Malformed(_))));
     }
 
     #[test]
@@ -289,9 +247,7 @@ mod tests {
         // What is still in the pipe may or may not have been read along with the answer.
         let parts = cdp.into_parts();
         let mut rest = parts.unread;
-        File::from(parts.from_browser)
-            .read_to_end(&mut rest)
-            .expect("rest");
+        File::from(parts.from_browser).read_to_end(&mut rest).expect("rest");
         assert_eq!(rest, b"{\"method\":\"E\"}\0{\"id\":7,\"re");
     }
 }

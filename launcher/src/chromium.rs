@@ -39,11 +39,7 @@ pub enum DiscoveryError {
     )]
     NotFound,
     #[error("the browser {path} (from {origin}) cannot be used: {problem}")]
-    Unusable {
-        path: PathBuf,
-        origin: &'static str,
-        problem: String,
-    },
+    Unusable { path: PathBuf, origin: &'static str, problem: String },
 }
 
 /// The usual places of the real executables, best first.
@@ -73,10 +69,7 @@ const WRAPPERS: &[(&str, &[&str])] = &[
     ("google-chrome", &["/opt/google/chrome/chrome"]),
     ("google-chrome-stable", &["/opt/google/chrome/chrome"]),
     ("google-chrome-beta", &["/opt/google/chrome-beta/chrome"]),
-    (
-        "google-chrome-unstable",
-        &["/opt/google/chrome-unstable/chrome"],
-    ),
+    ("google-chrome-unstable", &["/opt/google/chrome-unstable/chrome"]),
 ];
 
 impl Chromium {
@@ -96,38 +89,23 @@ impl Chromium {
             Flavor::HeadlessShell => (HEADLESS_SHELL, FULL),
         };
         let usable = |path: &&str| Self::at(Path::new(path), "the usual places").ok();
-        first
-            .iter()
-            .chain(second)
-            .find_map(usable)
-            .ok_or(DiscoveryError::NotFound)
+        first.iter().chain(second).find_map(usable).ok_or(DiscoveryError::NotFound)
     }
 
     /// Every browser in the usual places.
     pub fn all() -> Vec<Chromium> {
         let places = FULL.iter().chain(HEADLESS_SHELL);
-        places
-            .filter_map(|path| Self::at(Path::new(path), "the usual places").ok())
-            .collect()
+        places.filter_map(|path| Self::at(Path::new(path), "the usual places").ok()).collect()
     }
 
     /// The browser at a path, behind symlinks and known scripts.
     pub fn at(path: &Path, origin: &'static str) -> Result<Chromium, DiscoveryError> {
-        let unusable = |problem: String| DiscoveryError::Unusable {
-            path: path.to_owned(),
-            origin,
-            problem,
-        };
-        let real = path
-            .canonicalize()
-            .map_err(|error| unusable(error.to_string()))?;
+        let unusable = |problem: String| DiscoveryError::Unusable { path: path.to_owned(), origin, problem };
+        let real = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
         if std::env::current_exe().is_ok_and(|own| own == real) {
             return Err(unusable("it is this launcher itself".into()));
         }
-        if real.starts_with("/snap")
-            || path.starts_with("/snap")
-            || real == Path::new("/usr/bin/snap")
-        {
+        if real.starts_with("/snap") || path.starts_with("/snap") || real == Path::new("/usr/bin/snap") {
             return Err(unusable(
                 "it is a snap, which brings its own confinement and cannot run in another".into(),
             ));
@@ -135,23 +113,15 @@ impl Chromium {
         match Format::of(&real).map_err(|error| unusable(error.to_string()))? {
             Format::Program => {}
             Format::Script => {
-                let name = path
-                    .file_name()
-                    .and_then(|name| name.to_str())
-                    .unwrap_or_default();
-                let behind = WRAPPERS
-                    .iter()
-                    .find(|(wrapper, _)| *wrapper == name)
-                    .map(|(_, places)| *places);
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                let behind = WRAPPERS.iter().find(|(wrapper, _)| *wrapper == name).map(|(_, places)| *places);
                 let found = behind
                     .into_iter()
                     .flatten()
                     .find(|place| matches!(Format::of(Path::new(place)), Ok(Format::Program)));
                 return match found {
                     Some(place) => Self::at(Path::new(place), origin),
-                    None => Err(unusable(
-                        "it is a script; name the executable that it starts".into(),
-                    )),
+                    None => Err(unusable("it is a script; name the executable that it starts".into())),
                 };
             }
             Format::Other => return Err(unusable("it is not an executable program".into())),
@@ -159,31 +129,18 @@ impl Chromium {
         Self::refuse_if_others_can_change(&real).map_err(unusable)?;
         let name = real.file_name().unwrap_or_default().to_string_lossy();
         let headless = name.contains("headless-shell") || name.contains("headless_shell");
-        let flavor = if headless {
-            Flavor::HeadlessShell
-        } else {
-            Flavor::Full
-        };
-        Ok(Chromium {
-            executable: real,
-            flavor,
-        })
+        let flavor = if headless { Flavor::HeadlessShell } else { Flavor::Full };
+        Ok(Chromium { executable: real, flavor })
     }
 
     /// A browser that another user can replace is that user's program, not ours.
     fn refuse_if_others_can_change(real: &Path) -> Result<(), String> {
         let own = nix::unistd::geteuid().as_raw();
         for part in real.ancestors() {
-            let meta = part
-                .symlink_metadata()
-                .map_err(|error| format!("{}: {error}", part.display()))?;
+            let meta = part.symlink_metadata().map_err(|error| format!("{}: {error}", part.display()))?;
             let sticky_folder = meta.is_dir() && meta.mode() & 0o1000 != 0;
             if meta.uid() != 0 && meta.uid() != own {
-                return Err(format!(
-                    "{} belongs to another user (uid {})",
-                    part.display(),
-                    meta.uid()
-                ));
+                return Err(format!("{} belongs to another user (uid {})", part.display(), meta.uid()));
             }
             if meta.mode() & 0o002 != 0 && !sticky_folder {
                 return Err(format!("{} can be written by everybody", part.display()));
@@ -194,19 +151,14 @@ impl Chromium {
 
     /// The folder that holds the executable and everything it loads.
     pub fn folder(&self) -> &Path {
-        self.executable
-            .parent()
-            .expect("an executable has a folder")
+        self.executable.parent().expect("an executable has a folder")
     }
 
     /// Asks the executable for its version. Root asks as `nobody`: a browser is never run as root, not even for this.
     pub fn version(&self) -> std::io::Result<String> {
         let mut command = Command::new(&self.executable);
         command.arg("--version").env_clear().current_dir("/");
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         if nix::unistd::geteuid().is_root() {
             command.uid(65534).gid(65534);
         }
@@ -221,18 +173,9 @@ impl Chromium {
             std::thread::sleep(Duration::from_millis(5));
         }
         let mut text = String::new();
-        child
-            .stdout
-            .take()
-            .expect("stdout is piped")
-            .take(4096)
-            .read_to_string(&mut text)?;
+        child.stdout.take().expect("stdout is piped").take(4096).read_to_string(&mut text)?;
         let text = text.trim();
-        if text.is_empty() {
-            Err(std::io::Error::other("no version printed"))
-        } else {
-            Ok(text.to_owned())
-        }
+        if text.is_empty() { Err(std::io::Error::other("no version printed")) } else { Ok(text.to_owned()) }
     }
 }
 
@@ -273,9 +216,7 @@ mod tests {
     }
 
     fn problem(path: &Path) -> String {
-        Chromium::at(path, "the test")
-            .expect_err("unusable")
-            .to_string()
+        Chromium::at(path, "the test").expect_err("unusable").to_string()
     }
 
     #[test]
@@ -283,32 +224,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let full = put(folder.path(), "chrome", b"\x7fELF....", 0o755);
         let shell = put(folder.path(), "headless_shell", b"\x7fELF....", 0o755);
-        assert_eq!(
-            Chromium::at(&full, "the test").expect("full").flavor,
-            Flavor::Full
-        );
-        assert_eq!(
-            Chromium::at(&shell, "the test").expect("shell").flavor,
-            Flavor::HeadlessShell
-        );
+        assert_eq!(Chromium::at(&full, "the test").expect("full").flavor, Flavor::Full);
+        assert_eq!(Chromium::at(&shell, "the test").expect("shell").flavor, Flavor::HeadlessShell);
     }
 
     #[test]
     fn what_cannot_be_trusted_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().expect("folder");
-        assert!(
-            problem(&put(folder.path(), "my-chrome", b"#!/bin/sh\n", 0o755)).contains("script")
-        );
-        assert!(
-            problem(&put(folder.path(), "text", b"hello", 0o755)).contains("not an executable")
-        );
-        assert!(
-            problem(&put(folder.path(), "plain", b"\x7fELF", 0o644)).contains("not an executable")
-        );
-        assert!(
-            problem(&put(folder.path(), "open", b"\x7fELF", 0o777))
-                .contains("written by everybody")
-        );
+        assert!(problem(&put(folder.path(), "my-chrome", b"#!/bin/sh\n", 0o755)).contains("script"));
+        assert!(problem(&put(folder.path(), "text", b"hello", 0o755)).contains("not an executable"));
+        assert!(problem(&put(folder.path(), "plain", b"\x7fELF", 0o644)).contains("not an executable"));
+        assert!(problem(&put(folder.path(), "open", b"\x7fELF", 0o777)).contains("written by everybody"));
         assert!(problem(&folder.path().join("absent")).contains("No such file"));
         assert!(problem(folder.path()).contains("not an executable"));
     }

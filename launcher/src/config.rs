@@ -115,14 +115,9 @@ mod allowed_list {
     use super::Allowed;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Vec<Allowed>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Allowed>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;
-        texts
-            .iter()
-            .map(|text| text.parse().map_err(D::Error::custom))
-            .collect()
+        texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
     }
 
     pub(super) fn serialize<S: Serializer>(list: &[Allowed], to: S) -> Result<S::Ok, S::Error> {
@@ -133,24 +128,13 @@ mod allowed_list {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {path}: {source}")]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{path}: unknown key `{key}`{}", .nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
-    UnknownKey {
-        path: PathBuf,
-        key: String,
-        nearest: Option<&'static str>,
-    },
+    UnknownKey { path: PathBuf, key: String, nearest: Option<&'static str> },
     #[error("{path}: {message}")]
     Invalid { path: PathBuf, message: String },
     #[error("{path}: `{key}` must be an absolute path, but is `{value}`")]
-    RelativePath {
-        path: PathBuf,
-        key: &'static str,
-        value: PathBuf,
-    },
+    RelativePath { path: PathBuf, key: &'static str, value: PathBuf },
 }
 
 /// Every key, as written in the file.
@@ -171,33 +155,21 @@ const KEYS: &[&str] = &[
     "cpu_percent",
 ];
 /// Other spellings that are read too.
-const ALIASES: &[&str] = &[
-    "bwrapPath",
-    "extraRoBind",
-    "extraBind",
-    "onMissing",
-    "memoryMib",
-    "maxProcesses",
-    "cpuPercent",
-];
+const ALIASES: &[&str] =
+    &["bwrapPath", "extraRoBind", "extraBind", "onMissing", "memoryMib", "maxProcesses", "cpuPercent"];
 
 impl Config {
     /// Reads the configuration: the file named by `BROWSER_LAUNCHER_CONFIG`, else the user's, else the system's.
     /// Root reads only the named and the system's file, because others may write into a home folder.
     pub fn load() -> Result<Config, ConfigError> {
-        if let Some(named) =
-            std::env::var_os("BROWSER_LAUNCHER_CONFIG").filter(|name| !name.is_empty())
-        {
+        if let Some(named) = std::env::var_os("BROWSER_LAUNCHER_CONFIG").filter(|name| !name.is_empty()) {
             return Self::from_file(Path::new(&named));
         }
         let mut places = Vec::new();
         if !nix::unistd::geteuid().is_root() {
-            let base = std::env::var_os("XDG_CONFIG_HOME")
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute());
-            let home = std::env::var_os("HOME")
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute());
+            let base =
+                std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+            let home = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
             places.extend(
                 base.or_else(|| Some(home?.join(".config")))
                     .map(|base| base.join("browser-launcher/config.toml")),
@@ -206,8 +178,7 @@ impl Config {
         places.push(PathBuf::from("/etc/browser-launcher/config.toml"));
         for place in places {
             match Self::from_file(&place) {
-                Err(ConfigError::Read { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(ConfigError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
                 result => return result,
             }
         }
@@ -215,10 +186,8 @@ impl Config {
     }
 
     pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         Self::from_toml(&text, path)
     }
 
@@ -228,12 +197,9 @@ impl Config {
             path: path.to_owned(),
             message: message.trim_end().to_owned(),
         };
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| invalid(error.to_string()))?;
-        if let Some(key) = table
-            .keys()
-            .find(|key| !KEYS.contains(&key.as_str()) && !ALIASES.contains(&key.as_str()))
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| invalid(error.to_string()))?;
+        if let Some(key) =
+            table.keys().find(|key| !KEYS.contains(&key.as_str()) && !ALIASES.contains(&key.as_str()))
         {
             return Err(ConfigError::UnknownKey {
                 path: path.to_owned(),
@@ -245,11 +211,7 @@ impl Config {
         let config: Config = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
         for (key, value) in config.paths() {
             if !value.is_absolute() {
-                return Err(ConfigError::RelativePath {
-                    path: path.to_owned(),
-                    key,
-                    value: value.clone(),
-                });
+                return Err(ConfigError::RelativePath { path: path.to_owned(), key, value: value.clone() });
             }
         }
         Ok(config)
@@ -265,21 +227,14 @@ impl Config {
         single
             .into_iter()
             .filter_map(|(key, value)| Some((key, value.as_ref()?)))
-            .chain(
-                self.extra_ro_bind
-                    .iter()
-                    .map(|value| ("extra_ro_bind", value)),
-            )
+            .chain(self.extra_ro_bind.iter().map(|value| ("extra_ro_bind", value)))
             .chain(self.extra_bind.iter().map(|value| ("extra_bind", value)))
     }
 }
 
 fn nearest_key(key: &str) -> Option<&'static str> {
     let close = |name: &&'static str| strsim::damerau_levenshtein(&key.to_ascii_lowercase(), name);
-    KEYS.iter()
-        .copied()
-        .min_by_key(close)
-        .filter(|name| close(name) <= 3)
+    KEYS.iter().copied().min_by_key(close).filter(|name| close(name) <= 3)
 }
 
 #[cfg(test)]
@@ -305,10 +260,7 @@ mod tests {
         let snake = "enabled = true\nbwrap_path = '/usr/bin/bwrap'\nextra_ro_bind = ['/srv/a']\nextra_bind = ['/srv/b']\ngpu = true\n";
         let camel = "enabled = true\nbwrapPath = '/usr/bin/bwrap'\nextraRoBind = ['/srv/a']\nextraBind = ['/srv/b']\ngpu = true\n";
         assert_eq!(read(snake).expect("snake"), read(camel).expect("camel"));
-        assert_eq!(
-            read(camel).expect("camel").bwrap_path,
-            Some("/usr/bin/bwrap".into())
-        );
+        assert_eq!(read(camel).expect("camel").bwrap_path, Some("/usr/bin/bwrap".into()));
     }
 
     #[test]
@@ -316,10 +268,7 @@ mod tests {
         let error = read("extra_ro_binds = []").expect_err("typo").to_string();
         assert!(error.contains("did you mean `extra_ro_bind`"), "{error}");
         let error = read("no_sandbox = true").expect_err("nonsense").to_string();
-        assert!(
-            error.contains("unknown key `no_sandbox`") && !error.contains("did you mean"),
-            "{error}"
-        );
+        assert!(error.contains("unknown key `no_sandbox`") && !error.contains("did you mean"), "{error}");
     }
 
     #[test]
@@ -334,10 +283,7 @@ mod tests {
             cpu_percent: Some(1),
             ..Config::default()
         };
-        let table: toml::Table = toml::to_string(&every)
-            .expect("toml")
-            .parse()
-            .expect("table");
+        let table: toml::Table = toml::to_string(&every).expect("toml").parse().expect("table");
         let mut keys: Vec<&str> = table.keys().map(String::as_str).collect();
         let mut known = KEYS.to_vec();
         keys.sort_unstable();
@@ -345,10 +291,7 @@ mod tests {
         assert_eq!(keys, known);
         for alias in ALIASES {
             assert!(
-                !matches!(
-                    read(&format!("{alias} = {{}}")),
-                    Err(ConfigError::UnknownKey { .. })
-                ),
+                !matches!(read(&format!("{alias} = {{}}")), Err(ConfigError::UnknownKey { .. })),
                 "{alias}"
             );
         }
@@ -356,36 +299,17 @@ mod tests {
 
     #[test]
     fn on_missing_warn_must_be_written_out() {
-        assert_eq!(
-            read("on_missing = \"warn\"").expect("warn").on_missing,
-            OnMissing::Warn
-        );
+        assert_eq!(read("on_missing = \"warn\"").expect("warn").on_missing, OnMissing::Warn);
         assert!(read("on_missing = true").is_err());
         assert!(read("on_missing = \"ignore\"").is_err());
     }
 
     #[test]
     fn values_are_checked() {
-        assert!(
-            read("allow = ['127.0.0.1']")
-                .expect_err("no port")
-                .to_string()
-                .contains("HOST:PORT")
-        );
-        assert!(
-            read("media = 'shots'")
-                .expect_err("relative")
-                .to_string()
-                .contains("absolute")
-        );
+        assert!(read("allow = ['127.0.0.1']").expect_err("no port").to_string().contains("HOST:PORT"));
+        assert!(read("media = 'shots'").expect_err("relative").to_string().contains("absolute"));
         assert!(read("gpu = 'yes'").is_err());
-        assert_eq!(
-            read("allow = ['localhost:3000', '[::1]:80']")
-                .expect("allow")
-                .allow
-                .len(),
-            2
-        );
+        assert_eq!(read("allow = ['localhost:3000', '[::1]:80']").expect("allow").allow.len(), 2);
     }
 
     proptest! {

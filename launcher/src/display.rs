@@ -27,17 +27,11 @@ impl Display {
     /// Wayland where there is one, else X11: Wayland keeps clients apart, X11 does not.
     pub(crate) fn from_environment() -> Result<Display, LaunchError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        if let (Some(name), Some(runtime)) =
-            (variable("WAYLAND_DISPLAY"), variable("XDG_RUNTIME_DIR"))
-        {
+        if let (Some(name), Some(runtime)) = (variable("WAYLAND_DISPLAY"), variable("XDG_RUNTIME_DIR")) {
             // The name may also be a whole path.
             let socket = Path::new(&runtime).join(&name);
             if socket.exists() {
-                let name = socket
-                    .file_name()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
+                let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 return Ok(Display::Wayland { name, socket });
             }
         }
@@ -46,7 +40,9 @@ impl Display {
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".Xauthority")));
         match variable("DISPLAY") {
             Some(name) => Self::x11(&name, authority.filter(|file| file.is_file())),
-            None => Err(LaunchError::Display("no DISPLAY or WAYLAND_DISPLAY is set; add --headless for a browser without windows".into())),
+            None => Err(LaunchError::Display(
+                "no DISPLAY or WAYLAND_DISPLAY is set; add --headless for a browser without windows".into(),
+            )),
         }
     }
 
@@ -55,9 +51,8 @@ impl Display {
             .strip_prefix(':')
             .or_else(|| name.strip_prefix("unix:"))
             .map(|rest| rest.split('.').next().unwrap_or(rest));
-        let number = number.filter(|number| {
-            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-        });
+        let number =
+            number.filter(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
         let Some(number) = number else {
             return Err(LaunchError::Display(format!(
                 "DISPLAY={name} is not on this machine; a confined browser can only use a local one"
@@ -65,11 +60,7 @@ impl Display {
         };
         let socket = PathBuf::from(format!("/tmp/.X11-unix/X{number}"));
         match socket.exists() {
-            true => Ok(Display::X11 {
-                name: format!(":{number}"),
-                socket,
-                authority,
-            }),
+            true => Ok(Display::X11 { name: format!(":{number}"), socket, authority }),
             false => Err(LaunchError::Display(format!(
                 "DISPLAY={name} is set, but {} is not there",
                 socket.display()
@@ -88,34 +79,18 @@ impl Display {
     pub(crate) fn grant(&self, home: &str, folder: &RunFolder) -> Result<Grant, LaunchError> {
         match self {
             Display::Wayland { name, socket } => {
-                let rule = FileRule::Socket {
-                    path: Path::new(home).join(name),
-                    source: Some(socket.clone()),
-                };
-                Ok((
-                    vec![rule],
-                    vec![("WAYLAND_DISPLAY".to_owned(), name.clone())],
-                ))
+                let rule =
+                    FileRule::Socket { path: Path::new(home).join(name), source: Some(socket.clone()) };
+                Ok((vec![rule], vec![("WAYLAND_DISPLAY".to_owned(), name.clone())]))
             }
-            Display::X11 {
-                name,
-                socket,
-                authority,
-            } => {
-                let mut rules = vec![FileRule::Socket {
-                    path: socket.clone(),
-                    source: None,
-                }];
+            Display::X11 { name, socket, authority } => {
+                let mut rules = vec![FileRule::Socket { path: socket.clone(), source: None }];
                 let mut variables = vec![("DISPLAY".to_owned(), name.clone())];
                 if let Some(authority) = authority {
-                    let io = |source| LaunchError::Io {
-                        what: authority.display().to_string(),
-                        source,
-                    };
+                    let io = |source| LaunchError::Io { what: authority.display().to_string(), source };
                     // A copy, because the browser's private uid may not read the original.
-                    let copy = folder
-                        .file("authority", &std::fs::read(authority).map_err(io)?)
-                        .map_err(io)?;
+                    let copy =
+                        folder.file("authority", &std::fs::read(authority).map_err(io)?).map_err(io)?;
                     let inside = Path::new(home).join(".Xauthority");
                     variables.push(("XAUTHORITY".to_owned(), inside.display().to_string()));
                     rules.push(FileRule::ReadOnly {
@@ -137,29 +112,16 @@ mod tests {
 
     #[test]
     fn only_local_displays_are_taken() {
-        for name in [
-            "host:0",
-            "localhost:10.0",
-            "",
-            ":",
-            ":x",
-            ":../../etc",
-            "tcp/host:0",
-        ] {
+        for name in ["host:0", "localhost:10.0", "", ":", ":x", ":../../etc", "tcp/host:0"] {
             assert!(Display::x11(name, None).is_err(), "{name}");
         }
-        let error = Display::x11(":987654", None)
-            .expect_err("no such socket")
-            .to_string();
+        let error = Display::x11(":987654", None).expect_err("no such socket").to_string();
         assert!(error.contains("/tmp/.X11-unix/X987654"), "{error}");
     }
 
     #[test]
     fn a_wayland_socket_keeps_its_name_in_the_private_runtime_folder() {
-        let display = Display::Wayland {
-            name: "wayland-1".into(),
-            socket: "/run/user/7/wayland-1".into(),
-        };
+        let display = Display::Wayland { name: "wayland-1".into(), socket: "/run/user/7/wayland-1".into() };
         let folder = RunFolder::new(None).expect("folder");
         let (rules, variables) = display.grant("/home/browser", &folder).expect("grant");
         assert_eq!(
@@ -169,10 +131,7 @@ mod tests {
                 source: Some("/run/user/7/wayland-1".into())
             }]
         );
-        assert_eq!(
-            variables,
-            [("WAYLAND_DISPLAY".to_owned(), "wayland-1".to_owned())]
-        );
+        assert_eq!(variables, [("WAYLAND_DISPLAY".to_owned(), "wayland-1".to_owned())]);
     }
 
     #[test]

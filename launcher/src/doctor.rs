@@ -16,24 +16,12 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
     let browsers = browsers(chosen.as_ref().ok());
     let ready = report.problems().next().is_none() && chosen.is_ok();
     if as_json {
-        let data =
-            json!({ "ready": ready, "sandbox": report, "browsers": browsers, "config": config });
-        println!(
-            "{}",
-            answer(
-                ready,
-                data,
-                chosen.as_ref().err().map(ToString::to_string),
-                &report
-            )
-        );
+        let data = json!({ "ready": ready, "sandbox": report, "browsers": browsers, "config": config });
+        println!("{}", answer(ready, data, chosen.as_ref().err().map(ToString::to_string), &report));
     } else {
         print_text(config, &report, &browsers);
         match &chosen {
-            Ok(chromium) => println!(
-                "\nThe browser to be started: {}",
-                chromium.executable.display()
-            ),
+            Ok(chromium) => println!("\nThe browser to be started: {}", chromium.executable.display()),
             Err(error) => println!("\n{error}"),
         }
         println!(
@@ -45,20 +33,14 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
             }
         );
     }
-    if ready {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(7)
-    }
+    if ready { ExitCode::SUCCESS } else { ExitCode::from(7) }
 }
 
 fn browsers(chosen: Option<&Chromium>) -> Vec<Value> {
     let mut all = Chromium::all();
     all.extend(chosen.filter(|chosen| !all.contains(chosen)).cloned());
     let describe = |chromium: &Chromium| {
-        let version = chromium
-            .version()
-            .unwrap_or_else(|error| format!("unknown ({error})"));
+        let version = chromium.version().unwrap_or_else(|error| format!("unknown ({error})"));
         json!({ "executable": chromium.executable, "flavor": chromium.flavor, "version": version })
     };
     all.iter().map(describe).collect()
@@ -69,12 +51,9 @@ fn answer(ready: bool, data: Value, no_browser: Option<String>, report: &Report)
         return json!({ "success": true, "data": data });
     }
     let problem = report.problems().next();
-    let message = no_browser
-        .or(problem.map(|probe| probe.found.clone()))
-        .unwrap_or_default();
+    let message = no_browser.or(problem.map(|probe| probe.found.clone())).unwrap_or_default();
     let hint = problem.and_then(|probe| probe.fix.clone());
-    let error =
-        json!({ "code": "host-not-ready", "message": message, "hint": hint, "retryable": false });
+    let error = json!({ "code": "host-not-ready", "message": message, "hint": hint, "retryable": false });
     json!({ "success": false, "error": error, "data": data })
 }
 
@@ -93,12 +72,7 @@ fn print_text(config: &Config, report: &Report, browsers: &[Value]) {
     println!();
     for browser in browsers {
         let text = |key: &str| browser[key].as_str().unwrap_or_default().to_owned();
-        println!(
-            "browser  {}  ({}, {})",
-            text("version"),
-            text("flavor"),
-            text("executable")
-        );
+        println!("browser  {}  ({}, {})", text("version"), text("flavor"), text("executable"));
     }
     if config.on_missing == OnMissing::Warn {
         println!("note  on_missing = \"warn\": the browser is started even if layers are missing");

@@ -43,22 +43,13 @@ pub fn run(
             "--remote-debugging-pipe needs the open descriptors 3 and 4".into(),
         ));
     }
-    let launcher = Launcher::new(config.clone())
-        .flags(flags.clone())?
-        .output(Output::Inherit);
-    let launcher = if wants_pipe {
-        launcher.stage_downloads()
-    } else {
-        launcher
-    };
+    let launcher = Launcher::new(config.clone()).flags(flags.clone())?.output(Output::Inherit);
+    let launcher = if wants_pipe { launcher.stage_downloads() } else { launcher };
     // Signals that arrive while the browser starts are answered as soon as it has started.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
-        .map_err(|source| LaunchError::Io {
-            what: "the signal loop".into(),
-            source,
-        })?;
+        .map_err(|source| LaunchError::Io { what: "the signal loop".into(), source })?;
     let mut ends = {
         let _guard = runtime.enter();
         Ends::new()?
@@ -80,16 +71,9 @@ pub fn run(
     if let Some(status) = begin(&mut browser, client.filter(|_| wants_pipe))? {
         return Ok(exit_code(status));
     }
-    let io = |source| LaunchError::Io {
-        what: "the browser".into(),
-        source,
-    };
+    let io = |source| LaunchError::Io { what: "the browser".into(), source };
     let asked_to_end = runtime.block_on(ends.wait(&browser)).map_err(io)?;
-    let status = if asked_to_end {
-        browser.stop(GRACE).map_err(io)?
-    } else {
-        browser.wait().map_err(io)?
-    };
+    let status = if asked_to_end { browser.stop(GRACE).map_err(io)? } else { browser.wait().map_err(io)? };
     Ok(exit_code(status))
 }
 
@@ -103,20 +87,12 @@ fn begin(
         (Debugging::Port(_), _) => announce(browser)?,
         (Debugging::Pipe, Some((input, output))) => {
             let blueprint = browser.blueprint();
-            let staging = blueprint
-                .staging
-                .as_deref()
-                .expect("a pipe client has a staging folder");
-            let downloads = Downloads::new(
-                staging,
-                blueprint.shared.clone(),
-                blueprint.policy.identity.host_uid,
-            );
+            let staging = blueprint.staging.as_deref().expect("a pipe client has a staging folder");
+            let downloads =
+                Downloads::new(staging, blueprint.shared.clone(), blueprint.policy.identity.host_uid);
             let pipe = browser.take_cdp().expect("a new browser has its pipe");
-            bridge::start(input, output, pipe, downloads).map_err(|source| LaunchError::Io {
-                what: "the debugging pipe".into(),
-                source,
-            })?;
+            bridge::start(input, output, pipe, downloads)
+                .map_err(|source| LaunchError::Io { what: "the debugging pipe".into(), source })?;
         }
         // Nobody talks to it, a user in front of a window perhaps. The pipe stays open: its end would end the browser.
         (Debugging::Pipe, None) => {}
@@ -139,16 +115,9 @@ fn announce(browser: &Browser) -> Result<(), LaunchError> {
 /// the file is made under a new name and moved into place: a link planted there is replaced, not followed.
 fn write_active_port(profile: &Path, endpoint: &str) -> Result<(), LaunchError> {
     let place = profile.join("DevToolsActivePort");
-    let io = |source| LaunchError::Io {
-        what: place.display().to_string(),
-        source,
-    };
-    let address = endpoint
-        .strip_prefix("ws://")
-        .and_then(|rest| rest.split_once('/'));
-    let Some((port, path)) =
-        address.and_then(|(host, path)| Some((host.rsplit_once(':')?.1, path)))
-    else {
+    let io = |source| LaunchError::Io { what: place.display().to_string(), source };
+    let address = endpoint.strip_prefix("ws://").and_then(|rest| rest.split_once('/'));
+    let Some((port, path)) = address.and_then(|(host, path)| Some((host.rsplit_once(':')?.1, path))) else {
         return Err(LaunchError::Browser {
             problem: format!("it announced {endpoint}, which is no address"),
             log: String::new(),
@@ -156,16 +125,11 @@ fn write_active_port(profile: &Path, endpoint: &str) -> Result<(), LaunchError> 
     };
     let mut file = tempfile::NamedTempFile::new_in(profile).map_err(io)?;
     write!(file, "{port}\n/{path}").map_err(io)?;
-    file.persist(&place)
-        .map(drop)
-        .map_err(|error| io(error.error))
+    file.persist(&place).map(drop).map_err(|error| io(error.error))
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
-    let code = status
-        .code()
-        .or_else(|| Some(128 + status.signal()?))
-        .unwrap_or(1);
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
 }
 
@@ -176,12 +140,8 @@ struct Ends {
 
 impl Ends {
     fn new() -> Result<Ends, LaunchError> {
-        let listen = |kind| {
-            signal(kind).map_err(|source| LaunchError::Io {
-                what: "a signal handler".into(),
-                source,
-            })
-        };
+        let listen =
+            |kind| signal(kind).map_err(|source| LaunchError::Io { what: "a signal handler".into(), source });
         Ok(Ends {
             signals: [
                 listen(SignalKind::terminate())?,
@@ -208,14 +168,11 @@ impl Ends {
 fn when_ended(browser: &Browser) -> std::io::Result<oneshot::Receiver<()>> {
     let pidfd = browser.pidfd().try_clone()?;
     let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new()
-        .name("browser-end".into())
-        .stack_size(64 * 1024);
+    let thread = std::thread::Builder::new().name("browser-end".into()).stack_size(64 * 1024);
     thread.spawn(move || {
-        while let Err(nix::errno::Errno::EINTR) = poll(
-            &mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
-            PollTimeout::NONE,
-        ) {}
+        while let Err(nix::errno::Errno::EINTR) =
+            poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)
+        {}
         // Nobody is waiting any more when a signal came first.
         let _ = sender.send(());
     })?;
@@ -232,19 +189,11 @@ fn run_bare(config: &Config, flags: Flags, client: Option<&(OwnedFd, OwnedFd)>) 
     for end in client.iter().flat_map(|(input, output)| [input, output]) {
         // The client's pipe is at the numbers that Chromium expects; it only has to stay open.
         if let Err(errno) = fcntl(end, FcntlArg::F_SETFD(FdFlag::empty())) {
-            return LaunchError::Io {
-                what: "the debugging pipe".into(),
-                source: errno.into(),
-            };
+            return LaunchError::Io { what: "the debugging pipe".into(), source: errno.into() };
         }
     }
-    let source = Command::new(&chromium.executable)
-        .args(flags.to_arguments())
-        .exec();
-    LaunchError::Io {
-        what: chromium.executable.display().to_string(),
-        source,
-    }
+    let source = Command::new(&chromium.executable).args(flags.to_arguments()).exec();
+    LaunchError::Io { what: chromium.executable.display().to_string(), source }
 }
 
 #[cfg(test)]
@@ -255,12 +204,9 @@ mod tests {
     fn the_active_port_file_replaces_a_planted_link() {
         let profile = tempfile::tempdir().expect("folder");
         let victim = tempfile::NamedTempFile::new().expect("file");
-        std::os::unix::fs::symlink(victim.path(), profile.path().join("DevToolsActivePort"))
-            .expect("link");
-        write_active_port(profile.path(), "ws://127.0.0.1:4567/devtools/browser/abc")
-            .expect("written");
-        let text =
-            std::fs::read_to_string(profile.path().join("DevToolsActivePort")).expect("read");
+        std::os::unix::fs::symlink(victim.path(), profile.path().join("DevToolsActivePort")).expect("link");
+        write_active_port(profile.path(), "ws://127.0.0.1:4567/devtools/browser/abc").expect("written");
+        let text = std::fs::read_to_string(profile.path().join("DevToolsActivePort")).expect("read");
         assert_eq!(text, "4567\n/devtools/browser/abc");
         assert_eq!(victim.path().metadata().expect("meta").len(), 0);
         assert!(write_active_port(profile.path(), "nonsense").is_err());

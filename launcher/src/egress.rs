@@ -9,11 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::sync::OnceLock;
 
-use ipnet::IpNet;
-
-pub mod denied;
 mod proxy;
 mod request;
 
@@ -39,10 +35,7 @@ impl FromStr for Allowed {
     fn from_str(text: &str) -> Result<Self, AllowedError> {
         let bad = || AllowedError(text.to_owned());
         let target = Target::from_authority(text, None).ok_or_else(bad)?;
-        Ok(Allowed {
-            host: target.host,
-            port: target.port,
-        })
+        Ok(Allowed { host: target.host, port: target.port })
     }
 }
 
@@ -95,8 +88,7 @@ impl Target {
             None => default_port?,
         };
         let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-        let fits =
-            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
         let valid = !host.is_empty() && host.len() <= 253 && host.bytes().all(fits) && port != 0;
         valid.then_some(Target { host, port })
     }
@@ -114,11 +106,7 @@ pub enum Denial {
     #[error("the name {name} is denied: {reason}")]
     Name { name: String, reason: &'static str },
     #[error("{host} is denied: its address {address} is {reason}")]
-    Address {
-        host: String,
-        address: IpAddr,
-        reason: &'static str,
-    },
+    Address { host: String, address: IpAddr, reason: &'static str },
 }
 
 /// What may be reached: everything public, minus the host's own addresses, plus what is allowed by name.
@@ -142,10 +130,7 @@ impl EgressRules {
             return Ok(());
         }
         match denied_name(&target.host) {
-            Some(reason) => Err(Denial::Name {
-                name: target.host.clone(),
-                reason,
-            }),
+            Some(reason) => Err(Denial::Name { name: target.host.clone(), reason }),
             None => Ok(()),
         }
     }
@@ -183,33 +168,13 @@ impl EgressRules {
 
 /// The reason why an address is never dialled, if there is one.
 pub fn denied_address(address: IpAddr, own: &BTreeSet<IpAddr>) -> Option<&'static str> {
-    static RANGES: OnceLock<Vec<(IpNet, &'static str)>> = OnceLock::new();
-    let ranges = RANGES.get_or_init(|| {
-        let parse = |row: &denied::DeniedRange| {
-            (
-                row.net.parse().expect("the table holds valid ranges"),
-                row.reason,
-            )
-        };
-        denied::DENIED_RANGES.iter().map(parse).collect()
-    });
-    let listed = ranges
-        .iter()
-        .find(|(net, _)| net.contains(&address))
-        .map(|(_, reason)| *reason);
+    let listed = pf::deny::denied(address).map(|reason| reason.text);
     listed.or_else(|| own.contains(&address).then_some("an address of this host"))
 }
 
 /// The reason why a name is never resolved, if there is one.
 pub fn denied_name(host: &str) -> Option<&'static str> {
-    let matches = |pattern: &str| match pattern.strip_prefix('*') {
-        Some(suffix) => host.ends_with(suffix),
-        None => host == pattern,
-    };
-    denied::DENIED_NAMES
-        .iter()
-        .find(|row| matches(row.name))
-        .map(|row| row.reason)
+    pf::deny::denied_name(host).map(|reason| reason.text)
 }
 
 #[cfg(test)]
@@ -219,24 +184,6 @@ mod tests {
 
     fn denied(address: &str) -> bool {
         denied_address(address.parse().expect("an address"), &BTreeSet::new()).is_some()
-    }
-
-    #[test]
-    fn every_row_denies_its_first_and_last_address() {
-        for row in denied::DENIED_RANGES {
-            let net: IpNet = row.net.parse().expect(row.net);
-            assert_eq!(net.addr(), net.network(), "{} has host bits", row.net);
-            assert!(
-                denied_address(net.network(), &BTreeSet::new()).is_some(),
-                "{}",
-                row.net
-            );
-            assert!(
-                denied_address(net.broadcast(), &BTreeSet::new()).is_some(),
-                "{}",
-                row.net
-            );
-        }
     }
 
     #[test]
@@ -271,15 +218,9 @@ mod tests {
 
     #[test]
     fn other_spellings_of_an_ipv4_address_are_denied() {
-        for address in [
-            "::ffff:10.0.0.1",
-            "::ffff:8.8.8.8",
-            "::10.0.0.1",
-            "64:ff9b::a00:1",
-            "2002:a00:1::",
-            "::",
-            "::1",
-        ] {
+        for address in
+            ["::ffff:10.0.0.1", "::ffff:8.8.8.8", "::10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::", "::", "::1"]
+        {
             assert!(denied(address), "{address}");
         }
     }
@@ -291,29 +232,17 @@ mod tests {
             denied_address("93.184.216.34".parse().expect("address"), &own),
             Some("an address of this host")
         );
-        assert_eq!(
-            denied_address("93.184.216.35".parse().expect("address"), &own),
-            None
-        );
+        assert_eq!(denied_address("93.184.216.35".parse().expect("address"), &own), None);
     }
 
     #[test]
     fn names_are_denied_with_their_subdomains() {
-        for name in [
-            "localhost",
-            "a.localhost",
-            "metadata.google.internal",
-            "db.prod.internal",
-            "printer.local",
-        ] {
+        for name in
+            ["localhost", "a.localhost", "metadata.google.internal", "db.prod.internal", "printer.local"]
+        {
             assert!(denied_name(name).is_some(), "{name}");
         }
-        for name in [
-            "example.com",
-            "internal.example.com",
-            "notlocalhost",
-            "mylocal",
-        ] {
+        for name in ["example.com", "internal.example.com", "notlocalhost", "mylocal"] {
             assert!(denied_name(name).is_none(), "{name}");
         }
     }
@@ -325,19 +254,14 @@ mod tests {
         let loopback = |port| vec![SocketAddr::from(([127, 0, 0, 1], port))];
         let open = |text: &str, port| {
             rules.check_name(&target(text)).is_ok()
-                && rules
-                    .check_addresses(&target(text), &loopback(port), &BTreeSet::new())
-                    .is_ok()
+                && rules.check_addresses(&target(text), &loopback(port), &BTreeSet::new()).is_ok()
         };
         assert!(open("127.0.0.1:3000", 3000));
         assert!(open("localhost:3000", 3000));
         assert!(open("LOCALHOST.:3000", 3000));
         assert!(!open("127.0.0.1:3001", 3001), "another port");
         assert!(!open("localhost:22", 22), "another port by name");
-        assert!(
-            !open("rebound.example.com:3000", 3000),
-            "a foreign name with the same address"
-        );
+        assert!(!open("rebound.example.com:3000", 3000), "a foreign name with the same address");
     }
 
     #[test]
@@ -348,17 +272,12 @@ mod tests {
             .iter()
             .map(|text| text.parse().expect(text))
             .collect();
-        let kept = rules
-            .check_addresses(&target, &addresses, &BTreeSet::new())
-            .expect("one is public");
+        let kept = rules.check_addresses(&target, &addresses, &BTreeSet::new()).expect("one is public");
         assert_eq!(kept, [addresses[1]]);
         let error = rules
             .check_addresses(&target, &addresses[..1], &BTreeSet::new())
             .expect_err("only a private one");
-        assert!(
-            error.to_string().contains("10.0.0.1") && error.to_string().contains("RFC 1918"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("10.0.0.1") && error.to_string().contains("RFC 1918"), "{error}");
     }
 
     #[test]

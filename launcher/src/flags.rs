@@ -53,24 +53,14 @@ pub struct Flags {
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FlagError {
     #[error("browser argument `{argument}` is refused: {reason}")]
-    Refused {
-        argument: String,
-        reason: &'static str,
-    },
+    Refused { argument: String, reason: &'static str },
     #[error("browser argument `{argument}` is refused: `{feature}` in it: {reason}")]
-    RefusedFeature {
-        argument: String,
-        feature: String,
-        reason: &'static str,
-    },
+    RefusedFeature { argument: String, feature: String, reason: &'static str },
 }
 
 impl Flags {
     /// Reads and filters a caller's arguments (without the program name).
-    pub fn parse<S: AsRef<str>>(
-        arguments: &[S],
-        strictness: Strictness,
-    ) -> Result<Flags, FlagError> {
+    pub fn parse<S: AsRef<str>>(arguments: &[S], strictness: Strictness) -> Result<Flags, FlagError> {
         let mut flags = Flags::default();
         let mut only_positional = false;
         for argument in arguments {
@@ -89,34 +79,20 @@ impl Flags {
         Ok(flags)
     }
 
-    fn admit(
-        &mut self,
-        argument: &str,
-        mut switch: Switch,
-        strictness: Strictness,
-    ) -> Result<(), FlagError> {
-        if let Some(rule) = REFUSED_SWITCHES
-            .iter()
-            .find(|rule| rule.name == switch.name)
-        {
+    fn admit(&mut self, argument: &str, mut switch: Switch, strictness: Strictness) -> Result<(), FlagError> {
+        if let Some(rule) = REFUSED_SWITCHES.iter().find(|rule| rule.name == switch.name) {
             if strictness == Strictness::DropClientDefaults && rule.sent_by_clients {
-                self.notices
-                    .push(format!("`{argument}` was left out: {}", rule.reason));
+                self.notices.push(format!("`{argument}` was left out: {}", rule.reason));
                 return Ok(());
             }
-            return Err(FlagError::Refused {
-                argument: argument.to_owned(),
-                reason: rule.reason,
-            });
+            return Err(FlagError::Refused { argument: argument.to_owned(), reason: rule.reason });
         }
         if is_disable_list(&switch.name) {
             let mut kept = Vec::new();
             for feature in switch.value.as_deref().unwrap_or_default().split(',') {
                 match refused_feature(feature) {
                     None => kept.push(feature),
-                    Some(rule)
-                        if strictness == Strictness::DropClientDefaults && rule.sent_by_clients =>
-                    {
+                    Some(rule) if strictness == Strictness::DropClientDefaults && rule.sent_by_clients => {
                         self.notices.push(format!(
                             "`{feature}` was left out of `--{}`: {}",
                             switch.name, rule.reason
@@ -139,11 +115,7 @@ impl Flags {
 
     /// The value of a switch; the last one counts, as in Chromium. `Some("")` for a switch without a value.
     pub fn value(&self, name: &str) -> Option<&str> {
-        let last = self
-            .switches
-            .iter()
-            .rev()
-            .find(|switch| switch.name == name)?;
+        let last = self.switches.iter().rev().find(|switch| switch.name == name)?;
         Some(last.value.as_deref().unwrap_or_default())
     }
 
@@ -161,10 +133,7 @@ impl Flags {
     /// Sets a switch, whatever the caller said about it.
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         self.switches.retain(|switch| switch.name != name);
-        self.switches.push(Switch {
-            name: name.to_owned(),
-            value: value.map(str::to_owned),
-        });
+        self.switches.push(Switch { name: name.to_owned(), value: value.map(str::to_owned) });
     }
 
     /// Adds a switch that the caller may have chosen differently.
@@ -179,11 +148,7 @@ impl Flags {
         let mut members: Vec<String> = Vec::new();
         for switch in self.switches.iter().filter(|switch| switch.name == name) {
             let list = switch.value.as_deref().unwrap_or_default();
-            members.extend(
-                list.split(',')
-                    .filter(|member| !member.is_empty())
-                    .map(str::to_owned),
-            );
+            members.extend(list.split(',').filter(|member| !member.is_empty()).map(str::to_owned));
         }
         if !members.iter().any(|known| known == member) {
             members.push(member.to_owned());
@@ -208,9 +173,7 @@ impl Flags {
 
 /// `--name=value`, `-name=value`, `--name`, `-name`; `None` for anything else (a lone dash or two included).
 fn split_switch(argument: &str) -> Option<Switch> {
-    let body = argument
-        .strip_prefix("--")
-        .or_else(|| argument.strip_prefix('-'))?;
+    let body = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'))?;
     if body.is_empty() {
         return None;
     }
@@ -218,10 +181,7 @@ fn split_switch(argument: &str) -> Option<Switch> {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (body, None),
     };
-    Some(Switch {
-        name: name.to_ascii_lowercase(),
-        value,
-    })
+    Some(Switch { name: name.to_ascii_lowercase(), value })
 }
 
 fn is_disable_list(name: &str) -> bool {
@@ -232,9 +192,7 @@ fn is_disable_list(name: &str) -> bool {
 fn refused_feature(member: &str) -> Option<&'static Refused> {
     let bare = member.split(['<', ':', '.']).next().unwrap_or_default();
     let bare = bare.trim().trim_start_matches('*');
-    REFUSED_FEATURES
-        .iter()
-        .find(|rule| rule.name.eq_ignore_ascii_case(bare))
+    REFUSED_FEATURES.iter().find(|rule| rule.name.eq_ignore_ascii_case(bare))
 }
 
 #[cfg(test)]
@@ -258,10 +216,7 @@ mod tests {
                 format!("--{}", rule.name.to_uppercase()),
             ] {
                 let error = Flags::parse(&[&spelling], Strictness::Refuse).expect_err(&spelling);
-                assert!(
-                    error.to_string().contains(rule.reason),
-                    "{spelling}: {error}"
-                );
+                assert!(error.to_string().contains(rule.reason), "{spelling}: {error}");
             }
         }
     }
@@ -289,9 +244,7 @@ mod tests {
             assert_eq!(rule.name, rule.name.to_ascii_lowercase());
             assert!(rule.reason.len() > 10, "{}", rule.name);
             assert!(
-                REFUSED_SWITCHES[index + 1..]
-                    .iter()
-                    .all(|other| other.name != rule.name),
+                REFUSED_SWITCHES[index + 1..].iter().all(|other| other.name != rule.name),
                 "{} twice",
                 rule.name
             );
@@ -308,40 +261,26 @@ mod tests {
             "--headless",
             "about:blank",
         ];
-        let flags =
-            Flags::parse(&arguments, Strictness::DropClientDefaults).expect("client defaults pass");
+        let flags = Flags::parse(&arguments, Strictness::DropClientDefaults).expect("client defaults pass");
         assert_eq!(
             flags.to_arguments(),
-            [
-                "--disable-features=Translate,BlinkGenPropertyTrees",
-                "--headless",
-                "about:blank"
-            ]
+            ["--disable-features=Translate,BlinkGenPropertyTrees", "--headless", "about:blank"]
         );
         assert_eq!(flags.notices.len(), 3);
-        assert!(
-            Flags::parse(
-                &["--remote-allow-origins=*"],
-                Strictness::DropClientDefaults
-            )
-            .is_err()
-        );
+        assert!(Flags::parse(&["--remote-allow-origins=*"], Strictness::DropClientDefaults).is_err());
     }
 
     #[test]
     fn after_a_double_dash_everything_is_an_address() {
-        let flags = Flags::parse(&["--headless", "--", "--no-sandbox"], Strictness::Refuse)
-            .expect("positional");
+        let flags =
+            Flags::parse(&["--headless", "--", "--no-sandbox"], Strictness::Refuse).expect("positional");
         assert_eq!(flags.to_arguments(), ["--headless", "--", "--no-sandbox"]);
     }
 
     #[test]
     fn lists_are_joined_because_chromium_reads_only_the_last() {
-        let mut flags = Flags::parse(
-            &["--disable-features=A,B", "--disable-features=C"],
-            Strictness::Refuse,
-        )
-        .expect("ok");
+        let mut flags = Flags::parse(&["--disable-features=A,B", "--disable-features=C"], Strictness::Refuse)
+            .expect("ok");
         flags.add_to_list("disable-features", "D");
         assert_eq!(flags.to_arguments(), ["--disable-features=A,B,C,D"]);
     }
@@ -378,17 +317,11 @@ mod tests {
         let refused = prop::sample::select(REFUSED_SWITCHES).prop_map(|rule| rule.name.to_owned());
         let feature = prop::sample::select(REFUSED_FEATURES)
             .prop_map(|rule| format!("disable-features=Translate,{}", rule.name));
-        let name = prop_oneof![
-            refused,
-            feature,
-            "[a-zA-Z-]{0,12}",
-            Just("headless".to_owned())
-        ];
+        let name = prop_oneof![refused, feature, "[a-zA-Z-]{0,12}", Just("headless".to_owned())];
         let prefix = prop::sample::select(vec!["--", "-", "", " --", "\t-", "---", "\u{b}--"]);
         let suffix = prop::sample::select(vec!["", "=", "=1", " ", "==", "\n"]);
         prop_oneof![
-            (prefix, name, suffix)
-                .prop_map(|(prefix, name, suffix)| format!("{prefix}{name}{suffix}")),
+            (prefix, name, suffix).prop_map(|(prefix, name, suffix)| format!("{prefix}{name}{suffix}")),
             Just("--".to_owned()),
             "\\PC{0,16}",
         ]

@@ -28,18 +28,14 @@ pub enum FolderError {
     #[error("{path} cannot be given to the browser: {problem}")]
     Refused { path: PathBuf, problem: String },
     #[error("{path}: {source}")]
-    Io {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     #[error("{path} is in use by another confined browser; give each its own")]
     InUse { path: PathBuf },
 }
 
 /// Folders that belong to the system: neither they nor anything below becomes writable.
 const SYSTEM: &[&str] = &[
-    "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/dev",
-    "/proc", "/sys",
+    "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/dev", "/proc", "/sys",
 ];
 /// Folders that hold other people's folders: never whole, but something below may be given.
 const SHARED: &[&str] = &[
@@ -73,38 +69,19 @@ const SECRET: &[&str] = &[
 /// Folders in a home that are never given whole.
 const HOME_SHARED: &[&str] = &["", ".config", ".local", ".local/share", ".cache"];
 /// What a browser leaves in a profile; one of them is enough.
-const PROFILE_MARKS: &[&str] = &[
-    "Local State",
-    "Default",
-    "First Run",
-    "Preferences",
-    "DevToolsActivePort",
-    "Last Version",
-];
+const PROFILE_MARKS: &[&str] =
+    &["Local State", "Default", "First Run", "Preferences", "DevToolsActivePort", "Last Version"];
 
 /// Checks a folder and makes it if it is not there. Returns its one true path.
 pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderError> {
-    let refused = |problem: String| FolderError::Refused {
-        path: path.to_owned(),
-        problem,
-    };
-    let io = |source| FolderError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let refused = |problem: String| FolderError::Refused { path: path.to_owned(), problem };
+    let io = |source| FolderError::Io { path: path.to_owned(), source };
     let absolute = std::path::absolute(path).map_err(io)?;
     // What exists of it is resolved before anything is made, so that a link cannot lead the making elsewhere.
-    let existing = absolute
-        .ancestors()
-        .find(|part| part.symlink_metadata().is_ok())
-        .unwrap_or(Path::new("/"));
-    let missing = absolute
-        .strip_prefix(existing)
-        .expect("an ancestor is a prefix");
-    if missing
-        .components()
-        .any(|part| !matches!(part, std::path::Component::Normal(_)))
-    {
+    let existing =
+        absolute.ancestors().find(|part| part.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
+    let missing = absolute.strip_prefix(existing).expect("an ancestor is a prefix");
+    if missing.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
         return Err(refused("it contains `..`".into()));
     }
     let real = match missing.as_os_str().is_empty() {
@@ -115,33 +92,22 @@ pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderEr
         return Err(refused("its name is not valid UTF-8".into()));
     }
     refuse_by_place(&real).map_err(refused)?;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&real)
-        .map_err(io)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&real).map_err(io)?;
     let meta = real.symlink_metadata().map_err(io)?;
     if !meta.is_dir() {
         return Err(refused("it is not a folder".into()));
     }
     let own = nix::unistd::geteuid();
     if meta.uid() != own.as_raw() && !(own.is_root() && is_private_uid(meta.uid())) {
-        return Err(refused(format!(
-            "it belongs to another user (uid {})",
-            meta.uid()
-        )));
+        return Err(refused(format!("it belongs to another user (uid {})", meta.uid())));
     }
     if purpose == Purpose::Profile {
         let mut entries = fs::read_dir(&real).map_err(io)?.peekable();
-        let used_by_a_browser = || {
-            PROFILE_MARKS
-                .iter()
-                .any(|mark| real.join(mark).symlink_metadata().is_ok())
-        };
+        let used_by_a_browser =
+            || PROFILE_MARKS.iter().any(|mark| real.join(mark).symlink_metadata().is_ok());
         if entries.peek().is_some() && !used_by_a_browser() {
             return Err(refused(
-                "it holds files, but none of a browser profile; name an empty folder or a new one"
-                    .into(),
+                "it holds files, but none of a browser profile; name an empty folder or a new one".into(),
             ));
         }
     }
@@ -157,9 +123,7 @@ fn refuse_by_place(real: &Path) -> Result<(), String> {
     }
     for home in homes() {
         if home.starts_with(real) || HOME_SHARED.iter().any(|part| real == home.join(part)) {
-            return Err(
-                "it is a home folder or holds one; name an own folder for the browser".into(),
-            );
+            return Err("it is a home folder or holds one; name an own folder for the browser".into());
         }
         if let Some(secret) = SECRET.iter().find(|part| real.starts_with(home.join(part))) {
             return Err(format!("it is in ~/{secret}, which holds secrets"));
@@ -173,10 +137,7 @@ fn homes() -> Vec<PathBuf> {
     let named = std::env::var_os("HOME")
         .map(PathBuf::from)
         .filter(|home| home.is_absolute() && home != Path::new("/"));
-    let database = nix::unistd::User::from_uid(nix::unistd::geteuid())
-        .ok()
-        .flatten()
-        .map(|user| user.dir);
+    let database = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.dir);
     let database = database.filter(|home| home.is_absolute() && home != Path::new("/"));
     let canonical = |home: PathBuf| home.canonicalize().unwrap_or(home);
     named.into_iter().chain(database).map(canonical).collect()
@@ -203,15 +164,8 @@ impl PrivateUid {
     }
 
     fn take_in(folder: &Path) -> Result<PrivateUid, FolderError> {
-        let io = |source| FolderError::Io {
-            path: folder.to_owned(),
-            source,
-        };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(io)?;
+        let io = |source| FolderError::Io { path: folder.to_owned(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
         for uid in PRIVATE_UIDS {
             let file = fs::OpenOptions::new()
                 .create(true)
@@ -235,16 +189,11 @@ impl PrivateUid {
 /// Keeps other confined browsers off a folder while the returned lock lives. Chromium's own lock in a profile names a
 /// host and a process id, which mean nothing across sandboxes.
 pub(crate) fn hold(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
-    let io = |errno: Errno| FolderError::Io {
-        path: path.to_owned(),
-        source: errno.into(),
-    };
+    let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(path, flags, Mode::empty()).map_err(io)?;
     Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-        Errno::EWOULDBLOCK => FolderError::InUse {
-            path: path.to_owned(),
-        },
+        Errno::EWOULDBLOCK => FolderError::InUse { path: path.to_owned() },
         errno => io(errno),
     })
 }
@@ -252,24 +201,13 @@ pub(crate) fn hold(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
 /// Gives a folder that is held, and everything in it, to the private uid of a browser. Links are not followed; what
 /// belongs to somebody else is an error, not a gift.
 pub(crate) fn give_to(folder: &Flock<OwnedFd>, path: &Path, uid: u32) -> Result<(), FolderError> {
-    let io = |errno: Errno| FolderError::Io {
-        path: path.to_owned(),
-        source: errno.into(),
-    };
+    let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
     give_entries(folder.as_fd(), path, uid)?;
-    fchown(
-        folder.as_fd(),
-        Some(Uid::from_raw(uid)),
-        Some(Gid::from_raw(uid)),
-    )
-    .map_err(io)
+    fchown(folder.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(io)
 }
 
 fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), FolderError> {
-    let io = |errno: Errno| FolderError::Io {
-        path: path.to_owned(),
-        source: errno.into(),
-    };
+    let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut entries = Dir::openat(folder, ".", flags, Mode::empty()).map_err(io)?;
     for entry in entries.iter() {
@@ -288,10 +226,7 @@ fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), Fol
             } else {
                 format!("it belongs to uid {}", stat.st_uid)
             };
-            return Err(FolderError::Refused {
-                path: shown,
-                problem,
-            });
+            return Err(FolderError::Refused { path: shown, problem });
         }
         if kind == SFlag::S_IFDIR {
             let inner = Dir::openat(folder, name, flags, Mode::empty()).map_err(io)?;
@@ -316,9 +251,7 @@ mod tests {
     use super::*;
 
     fn problem(path: impl AsRef<Path>, purpose: Purpose) -> String {
-        prepare(path.as_ref(), purpose)
-            .expect_err("refused")
-            .to_string()
+        prepare(path.as_ref(), purpose).expect_err("refused").to_string()
     }
 
     #[test]
@@ -334,10 +267,7 @@ mod tests {
             "/tmp/../etc/x",
             "/dev/shm/x",
         ] {
-            assert!(
-                problem(path, Purpose::Profile).contains("cannot be given"),
-                "{path}"
-            );
+            assert!(problem(path, Purpose::Profile).contains("cannot be given"), "{path}");
         }
         for home in homes() {
             assert!(problem(&home, Purpose::Files).contains("cannot be given"));
@@ -368,12 +298,8 @@ mod tests {
     fn links_are_judged_by_where_they_lead() {
         let base = tempfile::tempdir().expect("folder");
         std::os::unix::fs::symlink("/etc", base.path().join("link")).expect("link");
-        assert!(
-            problem(base.path().join("link"), Purpose::Files).contains("belongs to the system")
-        );
-        assert!(
-            problem(base.path().join("link/new"), Purpose::Files).contains("belongs to the system")
-        );
+        assert!(problem(base.path().join("link"), Purpose::Files).contains("belongs to the system"));
+        assert!(problem(base.path().join("link/new"), Purpose::Files).contains("belongs to the system"));
         std::os::unix::fs::symlink("/nowhere/at/all", base.path().join("dangling")).expect("link");
         assert!(prepare(&base.path().join("dangling"), Purpose::Files).is_err());
     }
@@ -403,23 +329,11 @@ mod tests {
         let before = fs::metadata("/etc/hostname").expect("meta").uid();
         let lock = hold(base.path()).expect("held");
         give_to(&lock, base.path(), uid).expect("given");
-        assert_eq!(
-            base.path().join("sub/file").metadata().expect("meta").uid(),
-            uid
-        );
+        assert_eq!(base.path().join("sub/file").metadata().expect("meta").uid(), uid);
         assert_eq!(base.path().metadata().expect("meta").uid(), uid);
-        assert_eq!(
-            fs::metadata("/etc/hostname").expect("meta").uid(),
-            before,
-            "the link was not followed"
-        );
+        assert_eq!(fs::metadata("/etc/hostname").expect("meta").uid(), before, "the link was not followed");
         assert!(matches!(hold(base.path()), Err(FolderError::InUse { .. })));
         fs::hard_link(base.path().join("sub/file"), base.path().join("second")).expect("link");
-        assert!(
-            give_to(&lock, base.path(), uid)
-                .expect_err("hard link")
-                .to_string()
-                .contains("second name")
-        );
+        assert!(give_to(&lock, base.path(), uid).expect_err("hard link").to_string().contains("second name"));
     }
 }

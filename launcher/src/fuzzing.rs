@@ -18,13 +18,8 @@ pub fn flags(input: &[u8]) {
         if let Ok(flags) = Flags::parse(&arguments, strictness) {
             let out = flags.to_arguments();
             assert_harmless(&out);
-            let again =
-                Flags::parse(&out, Strictness::Refuse).expect("what passed once passes again");
-            assert_eq!(
-                again.to_arguments(),
-                out,
-                "filtering twice is filtering once"
-            );
+            let again = Flags::parse(&out, Strictness::Refuse).expect("what passed once passes again");
+            assert_eq!(again.to_arguments(), out, "filtering twice is filtering once");
         }
     }
 }
@@ -36,8 +31,8 @@ pub fn config(input: &[u8]) {
     };
     if let Ok(config) = Config::from_toml(text, Path::new("fuzz.toml")) {
         let written = toml::to_string(&config).expect("a configuration can be written");
-        let again = Config::from_toml(&written, Path::new("fuzz.toml"))
-            .expect("what was written can be read");
+        let again =
+            Config::from_toml(&written, Path::new("fuzz.toml")).expect("what was written can be read");
         assert_eq!(again, config);
     }
 }
@@ -46,14 +41,8 @@ pub fn config(input: &[u8]) {
 pub fn assert_harmless(arguments: &[String]) {
     for argument in arguments {
         let bytes = argument.as_bytes();
-        let start = bytes
-            .iter()
-            .position(|byte| !is_space(*byte))
-            .unwrap_or(bytes.len());
-        let end = bytes
-            .iter()
-            .rposition(|byte| !is_space(*byte))
-            .map_or(start, |last| last + 1);
+        let start = bytes.iter().position(|byte| !is_space(*byte)).unwrap_or(bytes.len());
+        let end = bytes.iter().rposition(|byte| !is_space(*byte)).map_or(start, |last| last + 1);
         let word = &argument[start..end];
         if word == "--" {
             return;
@@ -61,17 +50,10 @@ pub fn assert_harmless(arguments: &[String]) {
         if !word.starts_with('-') {
             continue;
         }
-        let after = word
-            .get(if word.starts_with("--") { 2 } else { 1 }..)
-            .unwrap_or_default();
-        let (name, value) = after
-            .find('=')
-            .map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
+        let after = word.get(if word.starts_with("--") { 2 } else { 1 }..).unwrap_or_default();
+        let (name, value) = after.find('=').map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
         for rule in REFUSED_SWITCHES {
-            assert!(
-                !name.eq_ignore_ascii_case(rule.name),
-                "refused switch came out: {argument:?}"
-            );
+            assert!(!name.eq_ignore_ascii_case(rule.name), "refused switch came out: {argument:?}");
         }
         if name.eq_ignore_ascii_case("disable-features") {
             for member in value.split(',') {

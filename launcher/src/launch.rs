@@ -52,10 +52,7 @@ pub enum LaunchError {
     #[error("Chromium's own sandbox is not alive: {seen}; the browser was ended{}", last_words(.log))]
     InnerSandbox { seen: String, log: String },
     #[error("{what}: {source}")]
-    Io {
-        what: String,
-        source: std::io::Error,
-    },
+    Io { what: String, source: std::io::Error },
 }
 
 impl LaunchError {
@@ -81,18 +78,11 @@ impl LaunchError {
 }
 
 fn last_words(log: &str) -> String {
-    if log.is_empty() {
-        String::new()
-    } else {
-        format!("\nIts last words:\n{log}")
-    }
+    if log.is_empty() { String::new() } else { format!("\nIts last words:\n{log}") }
 }
 
 fn io_error(what: &str) -> impl FnOnce(std::io::Error) -> LaunchError {
-    move |source| LaunchError::Io {
-        what: what.to_owned(),
-        source,
-    }
+    move |source| LaunchError::Io { what: what.to_owned(), source }
 }
 
 /// What happens to the browser's standard output and standard error.
@@ -207,18 +197,13 @@ impl Launcher {
             text.push_str(&format!("Note: {notice}\n"));
         }
         if let Network::Proxy { port } = blueprint.policy.network {
-            text.push_str(&format!(
-                "Egress: an HTTP proxy on port {port} inside; public addresses only"
-            ));
+            text.push_str(&format!("Egress: an HTTP proxy on port {port} inside; public addresses only"));
             for allowed in &allow {
                 text.push_str(&format!(", and {allowed}"));
             }
             text.push('\n');
         }
-        text.push_str(&format!(
-            "Arguments: {}\n\n",
-            blueprint.program.arguments.join(" ")
-        ));
+        text.push_str(&format!("Arguments: {}\n\n", blueprint.program.arguments.join(" ")));
         text.push_str(&blueprint.plan()?.explain());
         Ok(text)
     }
@@ -232,9 +217,8 @@ impl Launcher {
         let blueprint = Blueprint::new(&self.config, self.wishes)?;
         let plan = blueprint.plan()?;
 
-        let pipe = || {
-            pipe2(OFlag::O_CLOEXEC).map_err(|errno| io_error("a pipe to the browser")(errno.into()))
-        };
+        let pipe =
+            || pipe2(OFlag::O_CLOEXEC).map_err(|errno| io_error("a pipe to the browser")(errno.into()));
         let ((browser_in, to_browser), (from_browser, browser_out), (log_in, log_out)) =
             (pipe()?, pipe()?, pipe()?);
         let mut launch = Launch::new(plan).stderr(Stdio::Descriptor(log_out));
@@ -253,23 +237,17 @@ impl Launcher {
         if let Some(folder) = self.cgroup_parent {
             launch = launch.cgroup_parent(folder);
         }
-        let log = Log::follow(log_in, self.output == Output::Inherit)
-            .map_err(io_error("the log thread"))?;
+        let log = Log::follow(log_in, self.output == Output::Inherit).map_err(io_error("the log thread"))?;
         let spawned = Instant::now();
         let mut sandbox = launch.spawn()?;
         let confined = spawned.elapsed();
 
-        let egress = sandbox
-            .take_proxy_listener()
-            .map(|listener| (listener, rules));
-        let pidfd = sandbox
-            .pidfd()
-            .try_clone_to_owned()
-            .map_err(io_error("the browser's pidfd"))?;
+        let egress = sandbox.take_proxy_listener().map(|listener| (listener, rules));
+        let pidfd = sandbox.pidfd().try_clone_to_owned().map_err(io_error("the browser's pidfd"))?;
         let pid = sandbox.program_pid();
         let sandbox = Arc::new(Mutex::new(sandbox));
-        let services = Services::start(egress, relay, Arc::clone(&sandbox))
-            .map_err(io_error("the service thread"))?;
+        let services =
+            Services::start(egress, relay, Arc::clone(&sandbox)).map_err(io_error("the service thread"))?;
         let mut browser = Browser {
             sandbox,
             pidfd,
@@ -305,10 +283,7 @@ impl Launcher {
         if self.config.network == NetworkMode::Host && !self.wishes.filtered {
             return Ok(None);
         }
-        let failed = |source| LaunchError::Port {
-            port: wanted,
-            source,
-        };
+        let failed = |source| LaunchError::Port { port: wanted, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         self.wishes.debugging = Debugging::Port(port);
@@ -368,16 +343,13 @@ impl Browser {
     }
 
     fn prove_renderer(&mut self) -> Result<RendererProof, LaunchError> {
-        let observer =
-            Observer::new(self.pid).map_err(io_error("a look at the browser process"))?;
+        let observer = Observer::new(self.pid).map_err(io_error("a look at the browser process"))?;
         if let Sight::Confined(proof) = observer.look() {
             return Ok(proof);
         }
         let limit = RENDERER_LIMIT;
-        let targets = self
-            .cdp()
-            .call("Target.getTargets", json!({}), limit)
-            .map_err(|error| self.failed(&error))?;
+        let targets =
+            self.cdp().call("Target.getTargets", json!({}), limit).map_err(|error| self.failed(&error))?;
         let has_page = targets["targetInfos"]
             .as_array()
             .is_some_and(|list| list.iter().any(|target| target["type"] == "page"));
@@ -385,11 +357,7 @@ impl Browser {
         let blank = match has_page {
             true => None,
             false => {
-                let created = self.cdp().call(
-                    "Target.createTarget",
-                    json!({ "url": "about:blank" }),
-                    limit,
-                );
+                let created = self.cdp().call("Target.createTarget", json!({ "url": "about:blank" }), limit);
                 Some(created.map_err(|error| self.failed(&error))?["targetId"].clone())
             }
         };
@@ -399,24 +367,15 @@ impl Browser {
                 .call("Target.closeTarget", json!({ "targetId": id }), limit)
                 .map_err(|error| self.failed(&error))?;
         }
-        proof.map_err(|seen| LaunchError::InnerSandbox {
-            seen,
-            log: self.log.tail(),
-        })
+        proof.map_err(|seen| LaunchError::InnerSandbox { seen, log: self.log.tail() })
     }
 
     /// Why a browser that was executed cannot be used.
     fn failed(&self, error: &CdpError) -> LaunchError {
         let log = self.log.tail();
         match log.contains("No usable sandbox") {
-            true => LaunchError::InnerSandbox {
-                seen: "it found no usable sandbox".into(),
-                log,
-            },
-            false => LaunchError::Browser {
-                problem: error.to_string(),
-                log,
-            },
+            true => LaunchError::InnerSandbox { seen: "it found no usable sandbox".into(), log },
+            false => LaunchError::Browser { problem: error.to_string(), log },
         }
     }
 
@@ -426,9 +385,7 @@ impl Browser {
 
     /// The debugging pipe. Panics after `take_cdp`, and for a headless command, which has none.
     pub fn cdp(&mut self) -> &mut Connection {
-        self.cdp
-            .as_mut()
-            .expect("the pipe was taken, or there is none")
+        self.cdp.as_mut().expect("the pipe was taken, or there is none")
     }
 
     /// Takes the debugging pipe out. The browser ends when its writing end is closed.
@@ -544,10 +501,7 @@ impl Browser {
                 Err(error) => error.to_string(),
             };
             if Instant::now() >= deadline {
-                return Err(LaunchError::InnerSandbox {
-                    seen,
-                    log: self.log.tail(),
-                });
+                return Err(LaunchError::InnerSandbox { seen, log: self.log.tail() });
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -37,9 +37,7 @@ impl Log {
     pub(crate) fn follow(from: OwnedFd, pass_on: bool) -> std::io::Result<Log> {
         let shared = Arc::new(Shared::default());
         let writer = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("browser-log".into())
-            .stack_size(128 * 1024);
+        let thread = std::thread::Builder::new().name("browser-log".into()).stack_size(128 * 1024);
         thread.spawn(move || writer.read(BufReader::new(File::from(from)), pass_on))?;
         Ok(Log { shared })
     }
@@ -50,9 +48,7 @@ impl Log {
         let (state, _) = self
             .shared
             .changed
-            .wait_timeout_while(self.shared.lock(), Duration::from_millis(200), |state| {
-                !state.ended
-            })
+            .wait_timeout_while(self.shared.lock(), Duration::from_millis(200), |state| !state.ended)
             .expect("the log thread does not panic");
         state.tail.trim_end().to_owned()
     }
@@ -77,8 +73,7 @@ impl Shared {
     fn read(&self, mut from: impl BufRead, pass_on: bool) {
         let mut line = Vec::new();
         // A line without end is cut rather than collected.
-        while let Ok(1..) = std::io::Read::take(&mut from, KEPT as u64).read_until(b'\n', &mut line)
-        {
+        while let Ok(1..) = std::io::Read::take(&mut from, KEPT as u64).read_until(b'\n', &mut line) {
             let text = String::from_utf8_lossy(&line);
             if let Some(address) = text.trim().strip_prefix(ANNOUNCEMENT) {
                 self.lock().announced = Some(address.to_owned());
@@ -123,8 +118,7 @@ mod tests {
 
     #[test]
     fn the_announcement_is_found_and_the_rest_kept() {
-        let log =
-            log_of(b"one\n\nDevTools listening on ws://127.0.0.1:9/devtools/browser/x\ntwo\n");
+        let log = log_of(b"one\n\nDevTools listening on ws://127.0.0.1:9/devtools/browser/x\ntwo\n");
         assert_eq!(
             log.announced(Duration::from_secs(5)).as_deref(),
             Some("ws://127.0.0.1:9/devtools/browser/x")
@@ -139,10 +133,6 @@ mod tests {
         let log = log_of(&text);
         assert_eq!(log.announced(Duration::from_secs(5)), None);
         let tail = log.tail();
-        assert!(
-            tail.len() <= KEPT && tail.ends_with("last words"),
-            "{}",
-            tail.len()
-        );
+        assert!(tail.len() <= KEPT && tail.ends_with("last words"), "{}", tail.len());
     }
 }

@@ -57,11 +57,7 @@ fn main() -> ExitCode {
     let client = inherited::debugging_pipe();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let called = Path::new(&name)
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let called = Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let rest: Vec<_> = arguments.collect();
     if !is_drop_in(&called, rest.first().and_then(|first| first.to_str())) {
         return command_line(client);
@@ -79,19 +75,10 @@ fn main() -> ExitCode {
         }
     }
     match Config::load() {
-        Ok(config)
-            if texts
-                .iter()
-                .any(|text| text == "--version" || text == "--product-version") =>
-        {
+        Ok(config) if texts.iter().any(|text| text == "--version" || text == "--product-version") => {
             print_version(&config)
         }
-        Ok(config) => finished(dropin::run(
-            config,
-            &texts,
-            Strictness::DropClientDefaults,
-            client,
-        )),
+        Ok(config) => finished(dropin::run(config, &texts, Strictness::DropClientDefaults, client)),
         Err(error) => failed(&error),
     }
 }
@@ -100,10 +87,7 @@ fn main() -> ExitCode {
 fn is_drop_in(called: &str, first: Option<&str>) -> bool {
     let own_switches = ["--config", "--help", "-h", "--version", "-V"];
     let browser_switch = |text: &str| {
-        text.starts_with('-')
-            && !own_switches
-                .iter()
-                .any(|own| text == *own || text.starts_with("--config="))
+        text.starts_with('-') && !own_switches.iter().any(|own| text == *own || text.starts_with("--config="))
     };
     called != "browser-launcher" || first.is_some_and(browser_switch)
 }
@@ -119,19 +103,16 @@ fn command_line(client: Option<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>) ->
         Err(error) => return failed(&error),
     };
     match cli.command {
-        Action::Run { arguments } => {
-            finished(dropin::run(config, &arguments, Strictness::Refuse, client))
-        }
-        Action::Explain { arguments } => match Launcher::new(config)
-            .arguments(arguments)
-            .and_then(Launcher::explain)
-        {
-            Ok(text) => {
-                println!("{text}");
-                ExitCode::SUCCESS
+        Action::Run { arguments } => finished(dropin::run(config, &arguments, Strictness::Refuse, client)),
+        Action::Explain { arguments } => {
+            match Launcher::new(config).arguments(arguments).and_then(Launcher::explain) {
+                Ok(text) => {
+                    println!("{text}");
+                    ExitCode::SUCCESS
+                }
+                Err(error) => launch_failed(&error),
             }
-            Err(error) => launch_failed(&error),
-        },
+        }
         Action::Doctor { json } => doctor::run(&config, json),
         Action::Probe { json } => launcher::probe::run(&config, json),
     }
@@ -177,10 +158,7 @@ mod tests {
     fn the_name_or_a_browser_switch_makes_the_drop_in() {
         assert!(is_drop_in("chromium-sandboxed", Some("--headless")));
         assert!(is_drop_in("chrome", None));
-        assert!(is_drop_in(
-            "browser-launcher",
-            Some("--disable-field-trial-config")
-        ));
+        assert!(is_drop_in("browser-launcher", Some("--disable-field-trial-config")));
         for first in [
             None,
             Some("run"),

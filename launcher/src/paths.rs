@@ -16,14 +16,8 @@ pub(crate) struct PathMap<'a> {
 }
 
 /// Switches that name a file to be written for the user. A file that would vanish with the sandbox is an error.
-const OUTPUTS: &[&str] = &[
-    "screenshot",
-    "print-to-pdf",
-    "log-file",
-    "log-net-log",
-    "ssl-key-log-file",
-    "trace-startup-file",
-];
+const OUTPUTS: &[&str] =
+    &["screenshot", "print-to-pdf", "log-file", "log-net-log", "ssl-key-log-file", "trace-startup-file"];
 /// Switches that name a folder for the browser's own use; any writable place inside will do.
 const SCRATCH: &[&str] = &["disk-cache-dir", "crash-dumps-dir", "media-cache-dir"];
 /// Switches that name folders to read, separated by commas.
@@ -40,14 +34,10 @@ impl PathMap<'_> {
             let path = if path.is_empty() { "." } else { &path };
             let inside = self.writable(Path::new(path)).ok_or_else(|| {
                 let place = match self.shared {
-                    [] => {
-                        "set `media` in the configuration to the folder for such files".to_owned()
-                    }
+                    [] => "set `media` in the configuration to the folder for such files".to_owned(),
                     folders => format!("name a file in {}", list(folders)),
                 };
-                LaunchError::Argument(format!(
-                    "--{name}={path}: the browser cannot write there; {place}"
-                ))
+                LaunchError::Argument(format!("--{name}={path}: the browser cannot write there; {place}"))
             })?;
             if path != "." {
                 flags.set(name, Some(&inside));
@@ -67,11 +57,8 @@ impl PathMap<'_> {
                 continue;
             };
             for path in paths.split(',') {
-                let known = self
-                    .shared
-                    .iter()
-                    .chain(self.readable)
-                    .any(|folder| Path::new(path).starts_with(folder));
+                let known =
+                    self.shared.iter().chain(self.readable).any(|folder| Path::new(path).starts_with(folder));
                 if !known && !Path::new(path).starts_with("/usr") {
                     return Err(LaunchError::Argument(format!(
                         "--{name}: the browser does not see {path}; add it to `extra_ro_bind` in the configuration"
@@ -79,13 +66,8 @@ impl PathMap<'_> {
                 }
             }
         }
-        if flags
-            .value("profile-directory")
-            .is_some_and(|name| name.contains('/') || name == "..")
-        {
-            return Err(LaunchError::Argument(
-                "--profile-directory is a name, not a path".into(),
-            ));
+        if flags.value("profile-directory").is_some_and(|name| name.contains('/') || name == "..") {
+            return Err(LaunchError::Argument("--profile-directory is a name, not a path".into()));
         }
         Ok(())
     }
@@ -100,26 +82,16 @@ impl PathMap<'_> {
         if !absolute.components().all(plain) {
             return None;
         }
-        if let Some(rest) = self
-            .profile
-            .and_then(|profile| absolute.strip_prefix(profile).ok())
-        {
+        if let Some(rest) = self.profile.and_then(|profile| absolute.strip_prefix(profile).ok()) {
             return Some(Path::new(PROFILE).join(rest).to_str()?.to_owned());
         }
-        let shared = self
-            .shared
-            .iter()
-            .any(|folder| absolute.starts_with(folder));
+        let shared = self.shared.iter().any(|folder| absolute.starts_with(folder));
         shared.then(|| absolute.to_str().map(str::to_owned))?
     }
 }
 
 fn list(folders: &[PathBuf]) -> String {
-    folders
-        .iter()
-        .map(|folder| folder.display().to_string())
-        .collect::<Vec<_>>()
-        .join(" or ")
+    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" or ")
 }
 
 #[cfg(test)]
@@ -144,14 +116,8 @@ mod tests {
             rewritten(&["--screenshot=/srv/media/a.png"]).expect("shared"),
             ["--screenshot=/srv/media/a.png"]
         );
-        assert_eq!(
-            rewritten(&["--screenshot=a.png"]).expect("relative"),
-            ["--screenshot=/srv/media/a.png"]
-        );
-        assert_eq!(
-            rewritten(&["--screenshot"]).expect("default name"),
-            ["--screenshot"]
-        );
+        assert_eq!(rewritten(&["--screenshot=a.png"]).expect("relative"), ["--screenshot=/srv/media/a.png"]);
+        assert_eq!(rewritten(&["--screenshot"]).expect("default name"), ["--screenshot"]);
         assert_eq!(
             rewritten(&["--log-net-log=/srv/profile/net"]).expect("profile"),
             ["--log-net-log=/home/browser/profile/net"]

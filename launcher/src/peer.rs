@@ -24,11 +24,7 @@ fn find(table: &str, local: &str, remote: &str) -> Option<u32> {
 /// An address as the kernel writes it there: the four bytes in the processor's order, then the port.
 fn hex(address: SocketAddr) -> Option<String> {
     match address {
-        SocketAddr::V4(v4) => Some(format!(
-            "{:08X}:{:04X}",
-            u32::from_ne_bytes(v4.ip().octets()),
-            v4.port()
-        )),
+        SocketAddr::V4(v4) => Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())),
         SocketAddr::V6(_) => None,
     }
 }
@@ -45,11 +41,7 @@ mod tests {
         let (accepted, peer) = listener.accept().expect("accept");
         let own = accepted.local_addr().expect("address");
         assert_eq!(uid(peer, own), Some(nix::unistd::geteuid().as_raw()));
-        assert_eq!(
-            uid(peer, "127.0.0.1:1".parse().expect("address")),
-            None,
-            "another connection"
-        );
+        assert_eq!(uid(peer, "127.0.0.1:1".parse().expect("address")), None, "another connection");
         drop(client);
     }
 

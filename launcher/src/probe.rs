@@ -41,39 +41,24 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
         );
         println!("In its place, under the same policy:\n\n{report}");
     }
-    if open == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if open == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn probe(config: &Config) -> Result<(String, RendererProof, Report), LaunchError> {
     let arguments = ["--headless"];
-    let mut browser = Launcher::new(config.clone())
-        .arguments(arguments)?
-        .launch()?;
+    let mut browser = Launcher::new(config.clone()).arguments(arguments)?.launch()?;
     let (version, proof) = (
         browser.version().to_owned(),
-        browser
-            .renderer()
-            .expect("a browser with a pipe has proved itself")
-            .clone(),
+        browser.renderer().expect("a browser with a pipe has proved itself").clone(),
     );
     browser
         .stop(std::time::Duration::from_secs(5))
-        .map_err(|source| LaunchError::Io {
-            what: "the browser".into(),
-            source,
-        })?;
+        .map_err(|source| LaunchError::Io { what: "the browser".into(), source })?;
     drop(browser);
 
     let mut wishes = Wishes::default();
     wishes.flags.set("headless", None);
     let blueprint = Blueprint::new(config, wishes)?;
-    let options = Options {
-        bubblewrap: config.bwrap_path.clone(),
-        ..Options::default()
-    };
+    let options = Options { bubblewrap: config.bwrap_path.clone(), ..Options::default() };
     Ok((version, proof, battery::run(&blueprint.policy, &options)?))
 }

@@ -49,9 +49,7 @@ impl Observer {
     pub(crate) fn look(&self) -> Sight {
         // Zygotes and their children are children of first threads, and a browser has dozens of threads: the short walk
         // finds the renderers, the long one is for a Chromium that does it differently.
-        let seen = self
-            .look_below(Walk::FirstThreads)
-            .or_else(|| self.look_below(Walk::AllThreads));
+        let seen = self.look_below(Walk::FirstThreads).or_else(|| self.look_below(Walk::AllThreads));
         seen.unwrap_or_else(|| Sight::NothingYet("no renderer process was seen".to_owned()))
     }
 
@@ -63,9 +61,7 @@ impl Observer {
                 continue;
             }
             // A process that is gone again, or is being set up, is no proof either way.
-            let (Ok(namespace), Ok(filters)) =
-                (process.user_namespace(), process.seccomp_filters())
-            else {
+            let (Ok(namespace), Ok(filters)) = (process.user_namespace(), process.seccomp_filters()) else {
                 continue;
             };
             let own_filters = filters.saturating_sub(self.own_filters);
@@ -81,10 +77,7 @@ impl Observer {
             } else {
                 "without a system call filter of its own"
             };
-            seen = Some(Sight::NothingYet(format!(
-                "renderer {} was seen {what}",
-                process.0
-            )));
+            seen = Some(Sight::NothingYet(format!("renderer {} was seen {what}", process.0)));
         }
         seen
     }
@@ -117,9 +110,7 @@ impl Process {
 
     fn seccomp_filters(self) -> std::io::Result<u32> {
         let status = fs::read_to_string(self.file("status"))?;
-        let count = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
         // Linux 5.9 and later; Landlock, which is required anyway, came with 5.13.
         count
             .and_then(|text| text.trim().parse().ok())
@@ -129,31 +120,20 @@ impl Process {
     fn is_renderer(self) -> bool {
         // Chromium rewrites its children's command lines, with spaces in the place of zero bytes.
         let line = fs::read(self.file("cmdline")).unwrap_or_default();
-        line.split(|byte| matches!(byte, 0 | b' '))
-            .any(|word| word == b"--type=renderer")
+        line.split(|byte| matches!(byte, 0 | b' ')).any(|word| word == b"--type=renderer")
     }
 
     fn children(self, walk: Walk) -> Vec<Process> {
         let parse = |list: String| {
-            list.split_whitespace()
-                .filter_map(|pid| pid.parse().ok().map(Process))
-                .collect::<Vec<_>>()
+            list.split_whitespace().filter_map(|pid| pid.parse().ok().map(Process)).collect::<Vec<_>>()
         };
-        let of_thread = |folder: PathBuf| {
-            fs::read_to_string(folder.join("children"))
-                .map(parse)
-                .unwrap_or_default()
-        };
+        let of_thread =
+            |folder: PathBuf| fs::read_to_string(folder.join("children")).map(parse).unwrap_or_default();
         match walk {
             Walk::FirstThreads => of_thread(self.file(&format!("task/{}", self.0))),
             Walk::AllThreads => {
-                let threads = fs::read_dir(self.file("task"))
-                    .into_iter()
-                    .flatten()
-                    .flatten();
-                threads
-                    .flat_map(|thread| of_thread(thread.path()))
-                    .collect()
+                let threads = fs::read_dir(self.file("task")).into_iter().flatten().flatten();
+                threads.flat_map(|thread| of_thread(thread.path())).collect()
             }
         }
     }
@@ -189,10 +169,7 @@ mod tests {
     /// A process that calls itself a renderer but is not confined at all.
     fn false_renderer() -> Child {
         let mut command = Command::new("/bin/sleep");
-        command
-            .arg0("chromium --type=renderer")
-            .arg("30")
-            .stdin(Stdio::null());
+        command.arg0("chromium --type=renderer").arg("30").stdin(Stdio::null());
         command.spawn().expect("sleep")
     }
 
@@ -200,15 +177,10 @@ mod tests {
     fn an_unconfined_renderer_is_no_proof() {
         let mut child = false_renderer();
         let observer = Observer::new(std::process::id()).expect("own process");
-        let error = observer
-            .wait(Duration::from_millis(200))
-            .expect_err("not confined");
+        let error = observer.wait(Duration::from_millis(200)).expect_err("not confined");
         child.kill().expect("kill");
         child.wait().expect("wait");
-        assert!(
-            error.contains("in the user namespace of the browser process"),
-            "{error}"
-        );
+        assert!(error.contains("in the user namespace of the browser process"), "{error}");
     }
 
     #[test]

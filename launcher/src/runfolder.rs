@@ -30,19 +30,12 @@ impl RunFolder {
     fn new_in(base: &Path, owner: Option<u32>) -> io::Result<RunFolder> {
         sweep(base);
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-        let folder = tempfile::Builder::new()
-            .prefix(PREFIX)
-            .permissions(private)
-            .tempdir_in(base)?;
+        let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(base)?;
         let lock = lock(folder.path())?;
         if let Some(uid) = owner {
             chown(folder.path(), Some(uid), Some(uid))?;
         }
-        Ok(RunFolder {
-            folder,
-            owner,
-            _lock: lock,
-        })
+        Ok(RunFolder { folder, owner, _lock: lock })
     }
 
     /// A folder in it that the browser may write to.
@@ -70,11 +63,7 @@ impl RunFolder {
 }
 
 fn lock(folder: &Path) -> io::Result<Flock<OwnedFd>> {
-    let fd = open(
-        folder,
-        OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    )?;
+    let fd = open(folder, OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     Flock::lock(fd, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
@@ -84,24 +73,13 @@ fn sweep(base: &Path) {
     let own = nix::unistd::geteuid().as_raw();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let named = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let Some(meta) = named
-            .then(|| entry.path().symlink_metadata().ok())
-            .flatten()
-        else {
+        let Some(meta) = named.then(|| entry.path().symlink_metadata().ok()).flatten() else {
             continue;
         };
-        let settled = meta
-            .modified()
-            .ok()
-            .and_then(|time| time.elapsed().ok())
-            .is_some_and(|age| age.as_secs() >= 10);
+        let settled =
+            meta.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age.as_secs() >= 10);
         let ours = meta.uid() == own || (own == 0 && crate::folders::is_private_uid(meta.uid()));
-        if meta.is_dir()
-            && ours
-            && settled
-            && meta.mode() & 0o777 == 0o700
-            && lock(&entry.path()).is_ok()
-        {
+        if meta.is_dir() && ours && settled && meta.mode() & 0o777 == 0o700 && lock(&entry.path()).is_ok() {
             // Does not follow links. What cannot be removed now is tried again by the next one.
             let _ = fs::remove_dir_all(entry.path());
         }
@@ -118,15 +96,11 @@ mod tests {
         let base = tempfile::tempdir().expect("base");
         let running = RunFolder::new_in(base.path(), None).expect("running");
         let downloads = running.subfolder("downloads").expect("folder");
-        assert_eq!(
-            running.folder.path().metadata().expect("meta").mode() & 0o777,
-            0o700
-        );
+        assert_eq!(running.folder.path().metadata().expect("meta").mode() & 0o777, 0o700);
         let old = |name: &str| {
             let path = base.path().join(name);
             fs::DirBuilder::new().create(&path).expect("mkdir");
-            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-                .expect("chmod");
+            fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
             fs::File::open(&path)
                 .expect("open")
                 .set_modified(SystemTime::now() - Duration::from_secs(60))
@@ -140,10 +114,7 @@ mod tests {
             .expect("age");
         drop(RunFolder::new_in(base.path(), None).expect("next"));
         assert!(!killed.exists(), "nobody held it");
-        assert!(
-            foreign.exists() && downloads.exists(),
-            "others' folders, and those in use, stay"
-        );
+        assert!(foreign.exists() && downloads.exists(), "others' folders, and those in use, stay");
         drop(running);
         assert_eq!(fs::read_dir(base.path()).expect("list").count(), 1);
     }

@@ -44,19 +44,14 @@ impl Services {
             .enable_time()
             .max_blocking_threads(16)
             .build()?;
-        let thread = std::thread::Builder::new()
-            .name("services".into())
-            .stack_size(256 * 1024);
+        let thread = std::thread::Builder::new().name("services".into()).stack_size(256 * 1024);
         thread.spawn(move || {
             runtime.block_on(async {
                 if let Some((listener, rules)) = egress {
                     match into_tokio(listener) {
                         Ok(listener) => drop(tokio::spawn(egress::serve(
                             listener,
-                            Arc::new(Proxy {
-                                rules,
-                                network: HostNetwork,
-                            }),
+                            Arc::new(Proxy { rules, network: HostNetwork }),
                         ))),
                         Err(error) => {
                             eprintln!("browser-launcher: the egress proxy cannot start: {error}")
@@ -98,10 +93,7 @@ async fn carry(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<
         let sandbox = Arc::clone(&sandbox);
         tokio::spawn(async move {
             let inside = tokio::task::spawn_blocking(move || {
-                let inside = sandbox
-                    .lock()
-                    .map_err(|_| io::ErrorKind::Other)?
-                    .connect_inside(port)?;
+                let inside = sandbox.lock().map_err(|_| io::ErrorKind::Other)?.connect_inside(port)?;
                 inside.set_nonblocking(true)?;
                 Ok::<_, io::Error>(inside)
             });
@@ -119,9 +111,6 @@ async fn carry(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<
 
 /// Only the user who started the browser, and root, may talk to it.
 fn is_ours(client: &tokio::net::TcpStream, peer: std::net::SocketAddr) -> bool {
-    let owner = client
-        .local_addr()
-        .ok()
-        .and_then(|own| crate::peer::uid(peer, own));
+    let owner = client.local_addr().ok().and_then(|own| crate::peer::uid(peer, own));
     owner.is_some_and(|uid| uid == 0 || uid == nix::unistd::geteuid().as_raw())
 }

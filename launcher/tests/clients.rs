@@ -21,7 +21,7 @@ fn scripts() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     assert!(
         folder.join("node_modules/playwright-core").exists(),
-        "the clients are missing: run scripts/install-test-deps"
+        "the clients are missing: run scripts/install-deps"
     );
     folder
 }
@@ -34,10 +34,7 @@ fn client(setup: &Setup, script: &str, more: &[&str]) -> String {
     // Clients choose their folders themselves.
     config.media = None;
     config.downloads = None;
-    let setup = Setup {
-        folder: tempfile::tempdir().expect("folder"),
-        config,
-    };
+    let setup = Setup { folder: tempfile::tempdir().expect("folder"), config };
     let picture = setup.folder.path().join("picture.png");
     let drop_in = setup.drop_in();
     let temporary = setup.folder.path().join("tmp");
@@ -49,21 +46,12 @@ fn client(setup: &Setup, script: &str, more: &[&str]) -> String {
         .arg(server.url("/"))
         .arg(&picture)
         .args(more);
-    command
-        .env("BROWSER_LAUNCHER_CONFIG", setup.file())
-        .env("TMPDIR", &temporary);
+    command.env("BROWSER_LAUNCHER_CONFIG", setup.file()).env("TMPDIR", &temporary);
     let output = finish(command);
     let said = text(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{script}: {said}\n{}",
-        text(&output.stderr)
-    );
+    assert!(output.status.success(), "{script}: {said}\n{}", text(&output.stderr));
     assert!(said.contains("clicked: yes"), "{script}: {said}");
-    assert!(
-        is_png(&std::fs::read(&picture).expect("the screenshot")),
-        "{script}"
-    );
+    assert!(is_png(&std::fs::read(&picture).expect("the screenshot")), "{script}");
     said
 }
 

@@ -3,9 +3,7 @@
 use std::path::Path;
 
 fn replay(target: &str, run: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("fuzz/corpus")
-        .join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut count = 0;
     for entry in std::fs::read_dir(&folder).expect("the corpus is committed") {
         let path = entry.expect("entry").path();
@@ -14,11 +12,7 @@ fn replay(target: &str, run: fn(&[u8])) {
         run(&input);
         count += 1;
     }
-    assert!(
-        count >= 9,
-        "{target}: only {count} inputs in {}",
-        folder.display()
-    );
+    assert!(count >= 9, "{target}: only {count} inputs in {}", folder.display());
 }
 
 #[test]

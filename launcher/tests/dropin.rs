@@ -32,22 +32,13 @@ fn processes_with(mark: &str) -> Vec<u32> {
 /// A port client's view: the drop-in is started and its announcement read.
 fn start_with_port(setup: &Setup, arguments: &[&str]) -> (Child, String) {
     let mut command = setup.drop_in();
-    command
-        .args(["--headless", "--remote-debugging-port=0"])
-        .args(arguments);
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("spawn");
+    command.args(["--headless", "--remote-debugging-port=0"]).args(arguments);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawn");
     let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
     let deadline = Instant::now() + LIMIT;
     let endpoint = loop {
-        let line = lines
-            .next()
-            .expect("an announcement before the end")
-            .expect("text");
+        let line = lines.next().expect("an announcement before the end").expect("text");
         if let Some(endpoint) = line.strip_prefix("DevTools listening on ") {
             break endpoint.to_owned();
         }
@@ -61,11 +52,8 @@ fn start_with_port(setup: &Setup, arguments: &[&str]) -> (Child, String) {
 fn get(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect to the relay");
     stream.set_read_timeout(Some(LIMIT)).expect("timeout");
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
-    )
-    .expect("ask");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")
+        .expect("ask");
     let mut answer = Vec::new();
     let mut chunk = [0; 4096];
     // Chromium keeps the connection open; the end of the JSON text is the end of the answer.
@@ -79,59 +67,46 @@ fn get(port: u16, path: &str) -> String {
 
 #[test]
 fn a_port_client_reaches_the_browser_through_the_relay() {
-    as_root_and_as_user(
-        "a_port_client_reaches_the_browser_through_the_relay",
-        || {
-            let setup = Setup::new();
-            let profile = setup.folder.path().join("profile");
-            let (mut child, endpoint) =
-                start_with_port(&setup, &[&format!("--user-data-dir={}", profile.display())]);
-            let address = endpoint
-                .strip_prefix("ws://127.0.0.1:")
-                .expect("a loopback address");
-            let (port, path) = address.split_once('/').expect("a path");
-            let port: u16 = port.parse().expect("a port");
-            let file =
-                std::fs::read_to_string(profile.join("DevToolsActivePort")).expect("the file");
-            assert_eq!(file, format!("{port}\n/{path}"));
-            for _ in 0..3 {
-                let version = get(port, "/json/version");
-                assert!(
-                    version.contains("Chrome/") && version.contains(&endpoint),
-                    "{version}"
-                );
-            }
-            if is_root() {
-                // Another user of the machine is turned away.
-                let script = format!(
-                    "import socket;s=socket.create_connection(('127.0.0.1',{port}));s.settimeout(20);s.sendall(b'GET /json/version HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n');print(len(s.recv(100)))"
-                );
-                let mut stranger = Command::new("/usr/bin/python3");
-                stranger.args(["-c", &script]).uid(ORDINARY).gid(ORDINARY);
-                let output = finish(stranger);
-                assert!(
-                    text(&output.stdout).trim() == "0"
-                        || text(&output.stderr).contains("ConnectionReset"),
-                    "{output:?}"
-                );
-            }
-            // The browser's own port is not the host's: only the launcher listens here.
-            let listening = std::fs::read_to_string("/proc/net/tcp").expect("sockets");
-            assert_eq!(
-                listening
-                    .lines()
-                    .filter(|line| line.contains(&format!("0100007F:{port:04X} 00000000:0000 0A")))
-                    .count(),
-                1
+    as_root_and_as_user("a_port_client_reaches_the_browser_through_the_relay", || {
+        let setup = Setup::new();
+        let profile = setup.folder.path().join("profile");
+        let (mut child, endpoint) =
+            start_with_port(&setup, &[&format!("--user-data-dir={}", profile.display())]);
+        let address = endpoint.strip_prefix("ws://127.0.0.1:").expect("a loopback address");
+        let (port, path) = address.split_once('/').expect("a path");
+        let port: u16 = port.parse().expect("a port");
+        let file = std::fs::read_to_string(profile.join("DevToolsActivePort")).expect("the file");
+        assert_eq!(file, format!("{port}\n/{path}"));
+        for _ in 0..3 {
+            let version = get(port, "/json/version");
+            assert!(version.contains("Chrome/") && version.contains(&endpoint), "{version}");
+        }
+        if is_root() {
+            // Another user of the machine is turned away.
+            let script = format!(
+                "import socket;s=socket.create_connection(('127.0.0.1',{port}));s.settimeout(20);s.sendall(b'GET /json/version HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n');print(len(s.recv(100)))"
             );
-            kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
-            child.wait().expect("wait");
+            let mut stranger = Command::new("/usr/bin/python3");
+            stranger.args(["-c", &script]).uid(ORDINARY).gid(ORDINARY);
+            let output = finish(stranger);
             assert!(
-                TcpStream::connect(("127.0.0.1", port)).is_err(),
-                "the relay is gone"
+                text(&output.stdout).trim() == "0" || text(&output.stderr).contains("ConnectionReset"),
+                "{output:?}"
             );
-        },
-    );
+        }
+        // The browser's own port is not the host's: only the launcher listens here.
+        let listening = std::fs::read_to_string("/proc/net/tcp").expect("sockets");
+        assert_eq!(
+            listening
+                .lines()
+                .filter(|line| line.contains(&format!("0100007F:{port:04X} 00000000:0000 0A")))
+                .count(),
+            1
+        );
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+        child.wait().expect("wait");
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the relay is gone");
+    });
 }
 
 #[test]
@@ -141,55 +116,35 @@ fn the_end_of_the_launcher_is_the_end_of_the_browser() {
             let setup = Setup::new();
             let mark = format!("--x-mark={}-{signal}", std::process::id());
             let (mut child, _) = start_with_port(&setup, &[&mark]);
-            assert!(
-                processes_with(&mark).len() >= 2,
-                "the launcher and the browser"
-            );
+            assert!(processes_with(&mark).len() >= 2, "the launcher and the browser");
             kill(Pid::from_raw(child.id().cast_signed()), signal).expect("signal");
             child.wait().expect("wait");
-            eventually(&format!("nothing is left after {signal}"), || {
-                processes_with(&mark).is_empty()
-            });
+            eventually(&format!("nothing is left after {signal}"), || processes_with(&mark).is_empty());
         }
     });
 }
 
 #[test]
 fn dangerous_switches_and_folders_are_refused_with_the_reason() {
-    as_root_and_as_user(
-        "dangerous_switches_and_folders_are_refused_with_the_reason",
-        || {
-            let setup = Setup::new();
-            let mark = format!("--x-mark={}-refused", std::process::id());
-            for (argument, reason) in [
-                ("--no-sandbox", "turns off Chromium's own sandbox"),
-                ("-No-Sandbox", "turns off Chromium's own sandbox"),
-                (
-                    "--disable-features=Translate,IsolateOrigins",
-                    "site isolation",
-                ),
-                ("--remote-allow-origins=*", "opens the debugging channel"),
-                ("--user-data-dir=/etc", "belongs to the system"),
-                ("--user-data-dir=/", "holds the folders of others"),
-                ("--remote-debugging-port=99999", "not a port number"),
-                ("--load-extension=/srv/secret", "extra_ro_bind"),
-            ] {
-                let output = setup.run(&["--headless", &mark, argument]);
-                assert_eq!(
-                    output.status.code(),
-                    Some(2),
-                    "{argument}: {}",
-                    text(&output.stderr)
-                );
-                assert!(
-                    text(&output.stderr).contains(reason),
-                    "{argument}: {}",
-                    text(&output.stderr)
-                );
-            }
-            assert_eq!(processes_with(&mark), [] as [u32; 0]);
-        },
-    );
+    as_root_and_as_user("dangerous_switches_and_folders_are_refused_with_the_reason", || {
+        let setup = Setup::new();
+        let mark = format!("--x-mark={}-refused", std::process::id());
+        for (argument, reason) in [
+            ("--no-sandbox", "turns off Chromium's own sandbox"),
+            ("-No-Sandbox", "turns off Chromium's own sandbox"),
+            ("--disable-features=Translate,IsolateOrigins", "site isolation"),
+            ("--remote-allow-origins=*", "opens the debugging channel"),
+            ("--user-data-dir=/etc", "belongs to the system"),
+            ("--user-data-dir=/", "holds the folders of others"),
+            ("--remote-debugging-port=99999", "not a port number"),
+            ("--load-extension=/srv/secret", "extra_ro_bind"),
+        ] {
+            let output = setup.run(&["--headless", &mark, argument]);
+            assert_eq!(output.status.code(), Some(2), "{argument}: {}", text(&output.stderr));
+            assert!(text(&output.stderr).contains(reason), "{argument}: {}", text(&output.stderr));
+        }
+        assert_eq!(processes_with(&mark), [] as [u32; 0]);
+    });
 }
 
 #[test]
@@ -208,8 +163,7 @@ fn client_defaults_are_left_out_and_said() {
         let said = text(&output.stderr);
         assert!(text(&output.stdout).contains("still confined"), "{said}");
         assert!(
-            said.contains("`--no-sandbox` was left out")
-                && said.contains("`site-per-process` was left out"),
+            said.contains("`--no-sandbox` was left out") && said.contains("`site-per-process` was left out"),
             "{said}"
         );
     });
@@ -217,28 +171,21 @@ fn client_defaults_are_left_out_and_said() {
 
 #[test]
 fn a_missing_layer_starts_nothing_and_says_what_to_install() {
-    as_root_and_as_user(
-        "a_missing_layer_starts_nothing_and_says_what_to_install",
-        || {
-            let mut setup = Setup::new();
-            setup.config.bwrap_path = Some(setup.folder.path().join("no-bwrap"));
-            let mark = format!("--x-mark={}-missing", std::process::id());
-            let output = setup.run(&["--headless", &mark, "--dump-dom", "data:text/html,x"]);
-            assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
-            assert!(
-                text(&output.stderr).contains("bubblewrap"),
-                "{}",
-                text(&output.stderr)
-            );
-            assert_eq!(text(&output.stdout), "");
-            let error = Launcher::new(setup.config.clone())
-                .flavor(Flavor::HeadlessShell)
-                .launch()
-                .expect_err("no bubblewrap");
-            assert_eq!(error.missing_layer(), Some(sandbox::Layer::Bubblewrap));
-            assert_eq!(processes_with(&mark), [] as [u32; 0]);
-        },
-    );
+    as_root_and_as_user("a_missing_layer_starts_nothing_and_says_what_to_install", || {
+        let mut setup = Setup::new();
+        setup.config.bwrap_path = Some(setup.folder.path().join("no-bwrap"));
+        let mark = format!("--x-mark={}-missing", std::process::id());
+        let output = setup.run(&["--headless", &mark, "--dump-dom", "data:text/html,x"]);
+        assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("bubblewrap"), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "");
+        let error = Launcher::new(setup.config.clone())
+            .flavor(Flavor::HeadlessShell)
+            .launch()
+            .expect_err("no bubblewrap");
+        assert_eq!(error.missing_layer(), Some(sandbox::Layer::Bubblewrap));
+        assert_eq!(processes_with(&mark), [] as [u32; 0]);
+    });
 }
 
 #[test]
@@ -249,24 +196,12 @@ fn going_on_without_must_be_written_out() {
         setup.config.on_missing = OnMissing::Warn;
         let arguments = ["--headless", "--dump-dom", "data:text/html,<p>bare</p>"];
         let output = setup.run(&arguments);
-        assert!(
-            text(&output.stdout).contains("bare"),
-            "{}",
-            text(&output.stderr)
-        );
-        assert!(
-            text(&output.stderr).contains("WITHOUT this sandbox"),
-            "{}",
-            text(&output.stderr)
-        );
-        setup.config = launcher::Config {
-            enabled: false,
-            ..setup.config
-        };
+        assert!(text(&output.stdout).contains("bare"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("WITHOUT this sandbox"), "{}", text(&output.stderr));
+        setup.config = launcher::Config { enabled: false, ..setup.config };
         let output = setup.run(&arguments);
         assert!(
-            text(&output.stdout).contains("bare")
-                && text(&output.stderr).contains("enabled = false"),
+            text(&output.stdout).contains("bare") && text(&output.stderr).contains("enabled = false"),
             "{}",
             text(&output.stderr)
         );
@@ -274,10 +209,7 @@ fn going_on_without_must_be_written_out() {
         let said = client_over_pipe(&setup);
         assert!(said.contains("\"product\":\"Chrome/"), "{said}");
         // Even then the filter holds.
-        assert_eq!(
-            setup.run(&["--headless", "--no-sandbox"]).status.code(),
-            Some(2)
-        );
+        assert_eq!(setup.run(&["--headless", "--no-sandbox"]).status.code(), Some(2));
     });
 }
 
@@ -289,11 +221,7 @@ fn a_pipe_client_without_a_pipe_is_told() {
         command.args(["--headless", "--remote-debugging-pipe"]);
         let output = finish(command);
         assert_eq!(output.status.code(), Some(2));
-        assert!(
-            text(&output.stderr).contains("descriptors 3 and 4"),
-            "{}",
-            text(&output.stderr)
-        );
+        assert!(text(&output.stderr).contains("descriptors 3 and 4"), "{}", text(&output.stderr));
     });
 }
 
@@ -306,10 +234,7 @@ fn version_explain_probe_and_doctor_answer() {
         assert!(text(&finish(command).stdout).contains("Chromium 1"));
 
         let mut command = Command::new(LAUNCHER);
-        command
-            .arg("--config")
-            .arg(setup.file())
-            .args(["explain", "--", "--headless"]);
+        command.arg("--config").arg(setup.file()).args(["explain", "--", "--headless"]);
         let output = finish(command);
         let said = text(&output.stdout);
         assert!(
@@ -323,13 +248,11 @@ fn version_explain_probe_and_doctor_answer() {
         let mut command = Command::new(LAUNCHER);
         command.args(["probe", "--json"]);
         let output = finish(command);
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+        let report: serde_json::Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
         assert_eq!(report["data"]["open"], 0, "{report}");
         assert!(
-            report["data"]["battery"]["findings"]
-                .as_array()
-                .is_some_and(|list| list.len() >= 40),
+            report["data"]["battery"]["findings"].as_array().is_some_and(|list| list.len() >= 40),
             "{report}"
         );
 
@@ -352,11 +275,7 @@ fn client_over_pipe(setup: &Setup) -> String {
     let program = setup.drop_in();
     let script = r#"dir=$(mktemp -d) && mkfifo "$dir/a" "$dir/b" && { "$0" --headless --remote-debugging-pipe 3<"$dir/a" 4>"$dir/b" & exec 5>"$dir/a" 6<"$dir/b"; printf '{"id":1,"method":"Browser.getVersion"}\0' >&5; head -c 120 <&6; printf '{"id":2,"method":"Browser.close"}\0' >&5; wait; rm -r "$dir"; }"#;
     let mut command = Command::new("/bin/sh");
-    command
-        .arg("-c")
-        .arg(script)
-        .arg(program.get_program())
-        .env("BROWSER_LAUNCHER_CONFIG", setup.file());
+    command.arg("-c").arg(script).arg(program.get_program()).env("BROWSER_LAUNCHER_CONFIG", setup.file());
     let output = finish(command);
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
@@ -376,24 +295,14 @@ impl Xvfb {
         // One entry that fits any display: family "wild", empty address and number, a cookie of 16 bytes.
         let mut entry = vec![0xff, 0xff, 0, 0, 0, 0, 0, 18];
         entry.extend_from_slice(b"MIT-MAGIC-COOKIE-1\x00\x10");
-        entry
-            .extend((0..16).map(|n| {
-                std::process::id().to_le_bytes()[n % 4] ^ u8::try_from(n).expect("small")
-            }));
+        entry.extend(
+            (0..16).map(|n| std::process::id().to_le_bytes()[n % 4] ^ u8::try_from(n).expect("small")),
+        );
         std::fs::write(&authority, entry).expect("write");
         let (read, write) = nix::unistd::pipe().expect("pipe");
         let mut command = Command::new("/usr/bin/Xvfb");
         command
-            .args([
-                "-displayfd",
-                "1",
-                "-screen",
-                "0",
-                "800x600x24",
-                "-nolisten",
-                "tcp",
-                "-auth",
-            ])
+            .args(["-displayfd", "1", "-screen", "0", "800x600x24", "-nolisten", "tcp", "-auth"])
             .arg(&authority);
         let child = command
             .stdin(Stdio::null())
@@ -404,24 +313,14 @@ impl Xvfb {
             .expect("Xvfb");
         drop(command);
         let mut number = String::new();
-        BufReader::new(std::fs::File::from(read))
-            .read_line(&mut number)
-            .expect("a display number");
-        Xvfb {
-            child,
-            display: format!(":{}", number.trim()),
-            _folder: folder,
-            authority,
-        }
+        BufReader::new(std::fs::File::from(read)).read_line(&mut number).expect("a display number");
+        Xvfb { child, display: format!(":{}", number.trim()), _folder: folder, authority }
     }
 }
 
 impl Drop for Xvfb {
     fn drop(&mut self) {
-        let _ = kill(
-            Pid::from_raw(self.child.id().cast_signed()),
-            Signal::SIGTERM,
-        );
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         let _ = self.child.wait();
     }
 }
@@ -443,12 +342,8 @@ fn a_headed_browser_shows_its_window_on_x11() {
             "data:text/html,<title>headed</title>",
         ]);
         let log = std::fs::File::create(setup.folder.path().join("log")).expect("log");
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("spawn");
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("spawn");
         let said = || std::fs::read_to_string(setup.folder.path().join("log")).unwrap_or_default();
         eventually("the browser announces itself", || {
             assert!(child.try_wait().expect("wait").is_none(), "{}", said());
@@ -462,26 +357,15 @@ fn a_headed_browser_shows_its_window_on_x11() {
             pages.contains("headed")
         });
         assert!(!get(port, "/json/version").contains("HeadlessChrome"));
-        assert!(
-            said().contains("X11 lets every window see the others"),
-            "{}",
-            said()
-        );
+        assert!(said().contains("X11 lets every window see the others"), "{}", said());
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
         child.wait().expect("wait");
         // Without a display there is no headed browser, and a clear word.
         let mut command = setup.drop_in();
-        command
-            .env_remove("DISPLAY")
-            .env_remove("WAYLAND_DISPLAY")
-            .arg("about:blank");
+        command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").arg("about:blank");
         let output = finish(command);
         assert_eq!(output.status.code(), Some(7));
-        assert!(
-            text(&output.stderr).contains("--headless"),
-            "{}",
-            text(&output.stderr)
-        );
+        assert!(text(&output.stderr).contains("--headless"), "{}", text(&output.stderr));
     });
 }
 
@@ -489,16 +373,8 @@ fn a_headed_browser_shows_its_window_on_x11() {
 fn no_folder_is_left_behind() {
     as_root_and_as_user("no_folder_is_left_behind", || {
         let ours = || {
-            let list = std::fs::read_dir(std::env::temp_dir())
-                .expect("list")
-                .flatten();
-            list.filter(|entry| {
-                entry
-                    .file_name()
-                    .to_string_lossy()
-                    .starts_with("browser-launcher-")
-            })
-            .count()
+            let list = std::fs::read_dir(std::env::temp_dir()).expect("list").flatten();
+            list.filter(|entry| entry.file_name().to_string_lossy().starts_with("browser-launcher-")).count()
         };
         let before = ours();
         let setup = Setup::new();
@@ -516,11 +392,8 @@ fn limits_are_kept_or_nothing_starts() {
     as_root_and_as_user("limits_are_kept_or_nothing_starts", || {
         let mut setup = Setup::new();
         setup.config.memory_mib = Some(2048);
-        let launch = |setup: &Setup| {
-            Launcher::new(setup.config.clone())
-                .flavor(Flavor::HeadlessShell)
-                .launch()
-        };
+        let launch =
+            |setup: &Setup| Launcher::new(setup.config.clone()).flavor(Flavor::HeadlessShell).launch();
         // Which of the two depends on the machine; silently going without is neither.
         match launch(&setup) {
             Ok(browser) => {
@@ -531,11 +404,7 @@ fn limits_are_kept_or_nothing_starts() {
                 stop(browser);
             }
             Err(error) => {
-                assert_eq!(
-                    error.missing_layer(),
-                    Some(sandbox::Layer::Limits),
-                    "{error}"
-                );
+                assert_eq!(error.missing_layer(), Some(sandbox::Layer::Limits), "{error}");
                 setup.config.on_missing = OnMissing::Warn;
                 let browser = launch(&setup).expect("limits were said to be optional");
                 let state = browser
@@ -544,10 +413,7 @@ fn limits_are_kept_or_nothing_starts() {
                     .find(|(layer, _)| *layer == sandbox::Layer::Limits)
                     .expect("limits")
                     .1;
-                assert!(
-                    matches!(state, sandbox::LayerState::Missing(_)),
-                    "{state:?}"
-                );
+                assert!(matches!(state, sandbox::LayerState::Missing(_)), "{state:?}");
                 stop(browser);
             }
         }
@@ -565,9 +431,7 @@ fn a_prepared_network_namespace_is_the_browsers() {
             .network_namespace(namespace)
             .launch()
     };
-    let own: std::os::fd::OwnedFd = std::fs::File::open("/proc/self/ns/net")
-        .expect("open")
-        .into();
+    let own: std::os::fd::OwnedFd = std::fs::File::open("/proc/self/ns/net").expect("open").into();
     if !is_root() {
         return assert!(launch(own).is_err(), "an ordinary user has no such right");
     }
@@ -578,49 +442,39 @@ fn a_prepared_network_namespace_is_the_browsers() {
     let prepared = prepared.join().expect("thread");
     let inode = std::os::unix::fs::MetadataExt::ino(&prepared.metadata().expect("meta"));
     let browser = launch(prepared.into()).unwrap_or_else(|error| panic!("{error}"));
-    let of_browser = std::fs::metadata(format!("/proc/{}/ns/net", browser.pid()))
-        .expect("the browser's namespace");
+    let of_browser =
+        std::fs::metadata(format!("/proc/{}/ns/net", browser.pid())).expect("the browser's namespace");
     assert_eq!(std::os::unix::fs::MetadataExt::ino(&of_browser), inode);
     stop(browser);
 }
 
 #[test]
 fn a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time() {
-    as_root_and_as_user(
-        "a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time",
-        || {
-            let setup = Setup::new();
-            let profile = format!(
-                "--user-data-dir={}",
-                setup.folder.path().join("profile").display()
-            );
-            let (mut first, _) = start_with_port(&setup, &[&profile]);
-            let output = setup.run(&["--headless", &profile, "--dump-dom", "about:blank"]);
-            assert!(
-                text(&output.stderr).contains("in use by another confined browser"),
-                "{}",
-                text(&output.stderr)
-            );
-            first.kill().expect("KILL");
-            first.wait().expect("wait");
-            // The lock of a browser that was killed stays in the profile; it must not keep the next one waiting.
-            let started = Instant::now();
-            let (mut second, _) = loop {
-                // The kernel needs a moment to end what the killed one had started.
-                match folder_is_free(&setup.folder.path().join("profile")) {
-                    true => break start_with_port(&setup, &[&profile]),
-                    false => std::thread::sleep(Duration::from_millis(20)),
-                }
-            };
-            assert!(
-                started.elapsed() < Duration::from_secs(15),
-                "{:?}",
-                started.elapsed()
-            );
-            kill(Pid::from_raw(second.id().cast_signed()), Signal::SIGTERM).expect("TERM");
-            second.wait().expect("wait");
-        },
-    );
+    as_root_and_as_user("a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time", || {
+        let setup = Setup::new();
+        let profile = format!("--user-data-dir={}", setup.folder.path().join("profile").display());
+        let (mut first, _) = start_with_port(&setup, &[&profile]);
+        let output = setup.run(&["--headless", &profile, "--dump-dom", "about:blank"]);
+        assert!(
+            text(&output.stderr).contains("in use by another confined browser"),
+            "{}",
+            text(&output.stderr)
+        );
+        first.kill().expect("KILL");
+        first.wait().expect("wait");
+        // The lock of a browser that was killed stays in the profile; it must not keep the next one waiting.
+        let started = Instant::now();
+        let (mut second, _) = loop {
+            // The kernel needs a moment to end what the killed one had started.
+            match folder_is_free(&setup.folder.path().join("profile")) {
+                true => break start_with_port(&setup, &[&profile]),
+                false => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+        kill(Pid::from_raw(second.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+        second.wait().expect("wait");
+    });
 }
 
 fn folder_is_free(folder: &Path) -> bool {

@@ -72,9 +72,7 @@ pub enum PolicyError {
     #[error("the host facts say nothing of {0:?}: gather them for this policy")]
     FactMissing(PathBuf),
     /// A socket shown by a rule for files.
-    #[error(
-        "{0:?} is a socket: whoever sees it can connect to it; say so with access = \"socket\""
-    )]
+    #[error("{0:?} is a socket: whoever sees it can connect to it; say so with access = \"socket\"")]
     IsSocket(PathBuf),
     /// A rule of the wrong kind for what is there.
     #[error("{path:?} is {found}, the rule needs {needed}")]
@@ -87,9 +85,7 @@ pub enum PolicyError {
         needed: &'static str,
     },
     /// Something inside a read-only folder of the host that is not there to mount on.
-    #[error(
-        "{path:?} cannot be placed inside the read-only folder {parent:?}: it does not exist there"
-    )]
+    #[error("{path:?} cannot be placed inside the read-only folder {parent:?}: it does not exist there")]
     NoMountPoint {
         /// The path inside.
         path: PathBuf,
@@ -125,9 +121,7 @@ pub enum Error {
     )]
     RootNeedsPrivateUid,
     /// The policy names a uid that this launcher cannot become.
-    #[error(
-        "identity.host_uid {wanted}: only root can change uid, this launcher is {current}; leave it out"
-    )]
+    #[error("identity.host_uid {wanted}: only root can change uid, this launcher is {current}; leave it out")]
     CannotBecome {
         /// The uid asked for.
         wanted: u32,
@@ -162,9 +156,7 @@ pub enum Error {
 }
 
 fn fix_text(fix: &Option<String>) -> String {
-    fix.as_ref()
-        .map(|fix| format!(". To fix it: {fix}"))
-        .unwrap_or_default()
+    fix.as_ref().map(|fix| format!(". To fix it: {fix}")).unwrap_or_default()
 }
 
 impl Error {

@@ -10,8 +10,7 @@ impl Plan {
     /// What the program will see and may do, and the exact bubblewrap arguments.
     pub fn explain(&self) -> String {
         let mut text = String::new();
-        self.write(&mut text)
-            .expect("writing to a string does not fail");
+        self.write(&mut text).expect("writing to a string does not fail");
         text
     }
 
@@ -31,10 +30,7 @@ impl Plan {
         self.write_limits(out)?;
         self.write_syscalls(out)?;
         self.write_layers(out)?;
-        writeln!(
-            out,
-            "\nBubblewrap arguments (read from a sealed memory file):"
-        )?;
+        writeln!(out, "\nBubblewrap arguments (read from a sealed memory file):")?;
         for line in self.argument_lines() {
             writeln!(out, "  {line}")?;
         }
@@ -57,24 +53,15 @@ impl Plan {
     fn write_files(&self, out: &mut impl Write) -> fmt::Result {
         writeln!(out, "\nFiles: nothing but the following exists")?;
         writeln!(out, "  /proc  of its own processes")?;
-        writeln!(
-            out,
-            "  /dev  null, zero, full, random, urandom, tty and its own terminals"
-        )?;
+        writeln!(out, "  /dev  null, zero, full, random, urandom, tty and its own terminals")?;
         for device in &self.policy.devices {
             if !self.absent.contains(&device.path) {
                 writeln!(out, "  {}  device, to use", device.path.display())?;
             }
         }
         for rule in &self.policy.files {
-            let absent = rule
-                .source()
-                .is_some_and(|source| self.absent.iter().any(|path| path == source));
-            let words = if absent {
-                "not on this host, passed over".to_owned()
-            } else {
-                file(rule)
-            };
+            let absent = rule.source().is_some_and(|source| self.absent.iter().any(|path| path == source));
+            let words = if absent { "not on this host, passed over".to_owned() } else { file(rule) };
             writeln!(out, "  {}  {words}", rule.path().display())?;
         }
         if self.policy.layers.wanted(Layer::ReadOnlyRoot) {
@@ -87,21 +74,9 @@ impl Plan {
         let limits = &self.policy.limits;
         let unlimited = |text: Option<String>| text.unwrap_or_else(|| "not limited".to_owned());
         writeln!(out, "\nLimits:")?;
-        writeln!(
-            out,
-            "  memory  {}",
-            unlimited(limits.memory_bytes.map(bytes))
-        )?;
-        writeln!(
-            out,
-            "  processes and threads  {}",
-            unlimited(limits.processes.map(|n| n.to_string()))
-        )?;
-        writeln!(
-            out,
-            "  processor  {}",
-            unlimited(limits.cpu_percent.map(|n| format!("{n} % of one")))
-        )?;
+        writeln!(out, "  memory  {}", unlimited(limits.memory_bytes.map(bytes)))?;
+        writeln!(out, "  processes and threads  {}", unlimited(limits.processes.map(|n| n.to_string())))?;
+        writeln!(out, "  processor  {}", unlimited(limits.cpu_percent.map(|n| format!("{n} % of one"))))?;
         writeln!(out, "  open files of a process  {}", limits.open_files)?;
         writeln!(out, "  core dumps  none")
     }
@@ -115,18 +90,11 @@ impl Plan {
             }
             writeln!(out, "\n    because: {}", rule.reason)?;
         }
-        writeln!(
-            out,
-            "  any call of a foreign architecture or of the x32 table: the process is killed"
-        )
+        writeln!(out, "  any call of a foreign architecture or of the x32 table: the process is killed")
     }
 
     fn write_layers(&self, out: &mut impl Write) -> fmt::Result {
-        writeln!(
-            out,
-            "\nLayers: all are required (Landlock ABI {}), except",
-            self.policy.landlock.abi
-        )?;
+        writeln!(out, "\nLayers: all are required (Landlock ABI {}), except", self.policy.landlock.abi)?;
         let mut none = true;
         for (layer, requirement) in self.policy.layers.exceptions() {
             none = false;

@@ -57,9 +57,7 @@ pub struct HostFacts {
 impl HostFacts {
     /// Facts given by hand (tests, or a plan for another machine).
     pub fn from_paths(paths: impl IntoIterator<Item = (PathBuf, PathKind)>) -> Self {
-        HostFacts {
-            paths: paths.into_iter().collect(),
-        }
+        HostFacts { paths: paths.into_iter().collect() }
     }
 
     /// What is at `path`, if that was looked at.

@@ -72,8 +72,7 @@ impl Plan {
 }
 
 fn own_network(policy: &Policy) -> bool {
-    policy.layers.wanted(Layer::Network)
-        && matches!(policy.network, Network::None | Network::Proxy { .. })
+    policy.layers.wanted(Layer::Network) && matches!(policy.network, Network::None | Network::Proxy { .. })
 }
 
 impl Policy {
@@ -170,23 +169,15 @@ impl<'a> Builder<'a> {
     }
 
     fn add<const N: usize>(&mut self, words: [&str; N]) {
-        self.arguments
-            .extend(words.map(|word| Argument::Text(word.to_owned())));
+        self.arguments.extend(words.map(|word| Argument::Text(word.to_owned())));
     }
 
     fn mount(&mut self, path: impl Into<PathBuf>, read_only: bool, mounts_below: bool) {
-        self.mounts.push(ExpectedMount {
-            path: path.into(),
-            read_only,
-            mounts_below,
-        });
+        self.mounts.push(ExpectedMount { path: path.into(), read_only, mounts_below });
     }
 
     fn allow(&mut self, path: impl Into<PathBuf>, rights: &[Right]) {
-        self.landlock.push(LandlockRule {
-            path: path.into(),
-            rights: rights.to_vec(),
-        });
+        self.landlock.push(LandlockRule { path: path.into(), rights: rights.to_vec() });
     }
 
     fn namespaces(&mut self) {
@@ -212,11 +203,8 @@ impl<'a> Builder<'a> {
         if self.policy.layers.wanted(Layer::UtsNamespace) {
             self.add(["--hostname", &self.policy.name]);
         }
-        let capabilities = if self.policy.layers.wanted(Layer::Capabilities) {
-            "--cap-drop"
-        } else {
-            "--cap-add"
-        };
+        let capabilities =
+            if self.policy.layers.wanted(Layer::Capabilities) { "--cap-drop" } else { "--cap-add" };
         self.add([capabilities, "ALL"]);
     }
 
@@ -230,20 +218,14 @@ impl<'a> Builder<'a> {
         self.add(["--proc", "/proc", "--dev", "/dev"]);
         self.mount("/", self.policy.layers.wanted(Layer::ReadOnlyRoot), false);
         self.mount("/proc", false, false);
-        self.mount(
-            "/dev",
-            self.policy.layers.wanted(Layer::ReadOnlyRoot),
-            false,
-        );
+        self.mount("/dev", self.policy.layers.wanted(Layer::ReadOnlyRoot), false);
         // Programs write to /proc/self (names of threads, maps of nested user namespaces).
         self.allow("/proc", &[Right::Read, Right::Modify]);
         self.allow("/dev", &[Right::Read, Right::Modify, Right::Ioctl]);
     }
 
     fn fact(&self, path: &Path) -> Result<&'a PathKind, PolicyError> {
-        self.facts
-            .kind(path)
-            .ok_or_else(|| PolicyError::FactMissing(path.to_owned()))
+        self.facts.kind(path).ok_or_else(|| PolicyError::FactMissing(path.to_owned()))
     }
 
     fn device(&mut self, device: &DeviceRule) -> Result<(), PolicyError> {
@@ -253,9 +235,7 @@ impl<'a> Builder<'a> {
                 return Ok(());
             }
             PathKind::Missing => {
-                return Err(PolicyError::SourceMissing {
-                    path: device.path.clone(),
-                });
+                return Err(PolicyError::SourceMissing { path: device.path.clone() });
             }
             PathKind::Socket => return Err(PolicyError::IsSocket(device.path.clone())),
             _ => {}
@@ -268,12 +248,9 @@ impl<'a> Builder<'a> {
 
     fn file(&mut self, rule: &'a FileRule) -> Result<(), PolicyError> {
         match rule {
-            FileRule::ReadOnly {
-                path,
-                execute,
-                optional,
-                ..
-            } => self.read_only(rule, path, *execute, *optional),
+            FileRule::ReadOnly { path, execute, optional, .. } => {
+                self.read_only(rule, path, *execute, *optional)
+            }
             FileRule::Writable { path, .. } => self.writable(rule, path),
             FileRule::Temporary { path, size_bytes } => self.temporary(path, *size_bytes),
             FileRule::Synthetic { path, text } => self.synthetic(path, text),
@@ -295,13 +272,8 @@ impl<'a> Builder<'a> {
             return Ok(());
         };
         if *self.fact(&host_path)?.followed() == PathKind::Missing {
-            let parent = covering(&self.policy.files, path)
-                .expect("there is a path below it")
-                .path();
-            return Err(PolicyError::NoMountPoint {
-                path: path.to_owned(),
-                parent: parent.to_owned(),
-            });
+            let parent = covering(&self.policy.files, path).expect("there is a path below it").path();
+            return Err(PolicyError::NoMountPoint { path: path.to_owned(), parent: parent.to_owned() });
         }
         Ok(())
     }
@@ -320,16 +292,12 @@ impl<'a> Builder<'a> {
                 return Ok(());
             }
             PathKind::Missing => {
-                return Err(PolicyError::SourceMissing {
-                    path: source.to_owned(),
-                });
+                return Err(PolicyError::SourceMissing { path: source.to_owned() });
             }
             PathKind::Socket => return Err(PolicyError::IsSocket(source.to_owned())),
             _ => {}
         }
-        if let PathKind::Link {
-            target, resolved, ..
-        } = kind
+        if let PathKind::Link { target, resolved, .. } = kind
             && source == path
             && self.shown_at_own_place(resolved)
         {
@@ -338,11 +306,7 @@ impl<'a> Builder<'a> {
         self.check_mount_point(path)?;
         self.add(["--ro-bind", text(source), text(path)]);
         self.mount(path, true, *kind.followed() == PathKind::Folder);
-        let rights: &[Right] = if execute {
-            &[Right::Read, Right::Execute]
-        } else {
-            &[Right::Read]
-        };
+        let rights: &[Right] = if execute { &[Right::Read, Right::Execute] } else { &[Right::Read] };
         self.allow(path, rights);
         Ok(())
     }
@@ -361,9 +325,7 @@ impl<'a> Builder<'a> {
         match kind {
             PathKind::Folder => {}
             PathKind::Missing => {
-                return Err(PolicyError::SourceMissing {
-                    path: source.to_owned(),
-                });
+                return Err(PolicyError::SourceMissing { path: source.to_owned() });
             }
             // A link could be turned to another folder by whoever may write next to it.
             other => {
@@ -417,9 +379,7 @@ impl<'a> Builder<'a> {
         match kind.followed() {
             PathKind::Socket => {}
             PathKind::Missing => {
-                return Err(PolicyError::SourceMissing {
-                    path: source.to_owned(),
-                });
+                return Err(PolicyError::SourceMissing { path: source.to_owned() });
             }
             other => {
                 return Err(PolicyError::WrongKind {

@@ -68,11 +68,7 @@ pub struct Identity {
 
 impl Default for Identity {
     fn default() -> Self {
-        Identity {
-            uid: 1000,
-            gid: 1000,
-            host_uid: None,
-        }
+        Identity { uid: 1000, gid: 1000, host_uid: None }
     }
 }
 
@@ -166,66 +162,37 @@ impl FileRule {
 
     /// A folder or file of the host at its own place, to read.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
-        FileRule::ReadOnly {
-            path: path.into(),
-            source: None,
-            execute: false,
-            optional: false,
-        }
+        FileRule::ReadOnly { path: path.into(), source: None, execute: false, optional: false }
     }
 
     /// As [`FileRule::read_only`], but its absence is passed over.
     pub fn read_only_if_present(path: impl Into<PathBuf>) -> Self {
-        FileRule::ReadOnly {
-            path: path.into(),
-            source: None,
-            execute: false,
-            optional: true,
-        }
+        FileRule::ReadOnly { path: path.into(), source: None, execute: false, optional: true }
     }
 
     /// A folder of programs and libraries of the host at its own place.
     pub fn programs(path: impl Into<PathBuf>) -> Self {
-        FileRule::ReadOnly {
-            path: path.into(),
-            source: None,
-            execute: true,
-            optional: false,
-        }
+        FileRule::ReadOnly { path: path.into(), source: None, execute: true, optional: false }
     }
 
     /// As [`FileRule::programs`], but its absence is passed over.
     pub fn programs_if_present(path: impl Into<PathBuf>) -> Self {
-        FileRule::ReadOnly {
-            path: path.into(),
-            source: None,
-            execute: true,
-            optional: true,
-        }
+        FileRule::ReadOnly { path: path.into(), source: None, execute: true, optional: true }
     }
 
     /// The folder `source` of the host, writable, as `path` inside.
     pub fn writable(source: impl Into<PathBuf>, path: impl Into<PathBuf>) -> Self {
-        FileRule::Writable {
-            path: path.into(),
-            source: Some(source.into()),
-        }
+        FileRule::Writable { path: path.into(), source: Some(source.into()) }
     }
 
     /// An empty folder in memory.
     pub fn temporary(path: impl Into<PathBuf>, size_bytes: u64) -> Self {
-        FileRule::Temporary {
-            path: path.into(),
-            size_bytes,
-        }
+        FileRule::Temporary { path: path.into(), size_bytes }
     }
 
     /// A read-only file with the given text.
     pub fn synthetic(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
-        FileRule::Synthetic {
-            path: path.into(),
-            text: text.into(),
-        }
+        FileRule::Synthetic { path: path.into(), text: text.into() }
     }
 
     /// Something that must not be seen.
@@ -280,12 +247,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits {
-            memory_bytes: None,
-            processes: None,
-            cpu_percent: None,
-            open_files: 8192,
-        }
+        Limits { memory_bytes: None, processes: None, cpu_percent: None, open_files: 8192 }
     }
 }
 
@@ -409,13 +371,10 @@ fn may_be_in_dev(rule: &FileRule) -> bool {
 fn check_name(name: &str) -> Result<(), PolicyError> {
     let good = !name.is_empty()
         && name.len() <= 63
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-');
-    good.then_some(())
-        .ok_or_else(|| PolicyError::Name(name.to_owned()))
+    good.then_some(()).ok_or_else(|| PolicyError::Name(name.to_owned()))
 }
 
 fn check_identity(identity: &Identity) -> Result<(), PolicyError> {
@@ -431,16 +390,13 @@ fn check_environment(name: &str, value: &str) -> Result<(), PolicyError> {
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !value.contains('\0');
-    good.then_some(())
-        .ok_or_else(|| PolicyError::Environment(name.to_owned()))
+    good.then_some(()).ok_or_else(|| PolicyError::Environment(name.to_owned()))
 }
 
 fn check_layer(layer: Layer, requirement: Requirement) -> Result<(), PolicyError> {
     match requirement {
         Requirement::Off if layer == Layer::Bubblewrap => Err(PolicyError::CannotBeOff(layer)),
-        Requirement::Optional if !layer.may_be_missing() => {
-            Err(PolicyError::CannotBeOptional(layer))
-        }
+        Requirement::Optional if !layer.may_be_missing() => Err(PolicyError::CannotBeOptional(layer)),
         _ => Ok(()),
     }
 }
@@ -468,13 +424,9 @@ fn check_limits(limits: &Limits) -> Result<(), PolicyError> {
 fn check_path(path: &Path) -> Result<(), PolicyError> {
     check_text(path.to_str(), path)?;
     let plain = path.is_absolute()
-        && path
-            .components()
-            .all(|c| matches!(c, Component::RootDir | Component::Normal(_)))
+        && path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)))
         && path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
-    plain
-        .then_some(())
-        .ok_or_else(|| PolicyError::Path(path.to_owned()))
+    plain.then_some(()).ok_or_else(|| PolicyError::Path(path.to_owned()))
 }
 
 fn check_text(text: Option<&str>, path: &Path) -> Result<(), PolicyError> {

@@ -7,8 +7,7 @@ impl FileRule {
     pub fn system_programs() -> Vec<FileRule> {
         let mut rules = vec![FileRule::programs("/usr")];
         rules.extend(
-            ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"]
-                .map(FileRule::programs_if_present),
+            ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"].map(FileRule::programs_if_present),
         );
         rules
     }
@@ -26,14 +25,8 @@ impl FileRule {
                      nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
                 ),
             ),
-            FileRule::synthetic(
-                "/etc/group",
-                format!("root:x:0:\n{name}:x:{gid}:\nnogroup:x:65534:\n"),
-            ),
-            FileRule::synthetic(
-                "/etc/nsswitch.conf",
-                "passwd: files\ngroup: files\nhosts: files dns\n",
-            ),
+            FileRule::synthetic("/etc/group", format!("root:x:0:\n{name}:x:{gid}:\nnogroup:x:65534:\n")),
+            FileRule::synthetic("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         ]
     }
 }

@@ -129,10 +129,7 @@ impl TryFrom<WrittenCondition> for Condition {
         .into_iter()
         .flatten();
         match (tests.next(), tests.next()) {
-            (Some(test), None) => Ok(Condition {
-                arg: written.arg,
-                test,
-            }),
+            (Some(test), None) => Ok(Condition { arg: written.arg, test }),
             _ => Err("a condition has exactly one of one_of, none_of, any_bit_of, no_bit_of"),
         }
     }
@@ -140,10 +137,7 @@ impl TryFrom<WrittenCondition> for Condition {
 
 impl From<Condition> for WrittenCondition {
     fn from(condition: Condition) -> Self {
-        let mut written = WrittenCondition {
-            arg: condition.arg,
-            ..WrittenCondition::default()
-        };
+        let mut written = WrittenCondition { arg: condition.arg, ..WrittenCondition::default() };
         match condition.test {
             Test::OneOf(values) => written.one_of = Some(values),
             Test::NoneOf(values) => written.none_of = Some(values),
@@ -202,10 +196,9 @@ impl Value {
     pub fn number(&self) -> Option<u32> {
         match self {
             Value::Number(number) => Some(*number),
-            Value::Name(name) => NAMED_VALUES
-                .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, number)| *number),
+            Value::Name(name) => {
+                NAMED_VALUES.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+            }
         }
     }
 }
@@ -233,19 +226,12 @@ fn default_refusals() -> Vec<SyscallRule> {
 }
 
 fn default_nested_namespaces() -> Vec<NestedNamespace> {
-    vec![
-        NestedNamespace::User,
-        NestedNamespace::Pid,
-        NestedNamespace::Network,
-    ]
+    vec![NestedNamespace::User, NestedNamespace::Pid, NestedNamespace::Network]
 }
 
 impl Default for SyscallPolicy {
     fn default() -> Self {
-        SyscallPolicy {
-            nested_namespaces: default_nested_namespaces(),
-            refuse: default_refusals(),
-        }
+        SyscallPolicy { nested_namespaces: default_nested_namespaces(), refuse: default_refusals() }
     }
 }
 
@@ -273,10 +259,7 @@ impl SyscallPolicy {
             .filter(|(_, flags)| !flags.is_empty())
             .map(|(call, flags)| SyscallRule {
                 calls: vec![call.to_owned()],
-                when: vec![Condition {
-                    arg: 0,
-                    test: Test::AnyBitOf(flags),
-                }],
+                when: vec![Condition { arg: 0, test: Test::AnyBitOf(flags) }],
                 answer: Answer::Eperm,
                 reason: "a new namespace of a kind that the policy does not name would hand out \
                          capabilities over kernel code that the program has no need of"
@@ -311,12 +294,7 @@ fn validate_rule(rule: &SyscallRule) -> Result<(), PolicyError> {
         if condition.test.values().is_empty() {
             return bad("a condition compares with nothing");
         }
-        if let Some(value) = condition
-            .test
-            .values()
-            .iter()
-            .find(|v| v.number().is_none())
-        {
+        if let Some(value) = condition.test.values().iter().find(|v| v.number().is_none()) {
             return bad(&format!("unknown value {value}"));
         }
     }
@@ -377,7 +355,8 @@ mod tests {
         let mut policy = SyscallPolicy::default();
         policy.refuse[0].reason = " ".into();
         assert!(policy.validate().is_err());
-        let text = r#"refuse = [{ calls = ["ioctl"], reason = "x", when = [{ arg = 1, one_of = ["NOPE"] }] }]"#;
+        let text =
+            r#"refuse = [{ calls = ["ioctl"], reason = "x", when = [{ arg = 1, one_of = ["NOPE"] }] }]"#;
         let policy: SyscallPolicy = toml::from_str(text).expect("parses");
         assert!(policy.validate().is_err());
     }

@@ -13,11 +13,7 @@ const ADDRESSES: [&str; 3] = ["169.254.169.254/32", "10.77.0.1/32", "fd77::1/128
 
 fn options() -> Options {
     let mut options = Options::default();
-    options.addresses.extend(
-        ADDRESSES
-            .iter()
-            .filter_map(|a| a.split('/').next()?.parse::<IpAddr>().ok()),
-    );
+    options.addresses.extend(ADDRESSES.iter().filter_map(|a| a.split('/').next()?.parse::<IpAddr>().ok()));
     options
 }
 
@@ -33,25 +29,14 @@ fn battery_in_own_network(policy: Policy) -> Report {
 fn assert_tight(report: &Report) {
     let open: Vec<_> = report.open().collect();
     assert!(open.is_empty(), "got through: {open:#?}");
-    let tried = report
-        .findings
-        .iter()
-        .filter(|f| !matches!(f.outcome, Outcome::NotTried(_)))
-        .count();
+    let tried = report.findings.iter().filter(|f| !matches!(f.outcome, Outcome::NotTried(_))).count();
     assert!(tried >= 60, "only {tried} probes were tried:\n{report}");
     for finding in &report.findings {
-        assert!(
-            !finding.layers.is_empty(),
-            "{} names no layer",
-            finding.name
-        );
+        assert!(!finding.layers.is_empty(), "{} names no layer", finding.name);
     }
     for (layer, state) in &report.layers {
         let without_meaning = *layer == Layer::Identity && !is_root();
-        assert!(
-            *state == LayerState::On || without_meaning,
-            "{layer} is {state:?}"
-        );
+        assert!(*state == LayerState::On || without_meaning, "{layer} is {state:?}");
     }
 }
 
@@ -113,10 +98,7 @@ fn without_the_session_layer_the_terminal_is_open() {
         .output()
         .expect("script(1) gives a terminal");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
@@ -131,10 +113,7 @@ fn battery_with_a_terminal() {
     assert!(!terminal(policy()), "the terminal must be out of reach");
     let mut open = policy();
     open.layers.set(Layer::Session, Requirement::Off);
-    assert!(
-        terminal(open),
-        "without the layer the terminal must be in reach"
-    );
+    assert!(terminal(open), "without the layer the terminal must be in reach");
 }
 
 /// The fork bomb and the memory hog notice when a limit is only written down: here the cgroup is an
@@ -150,9 +129,7 @@ fn limits_that_nobody_keeps_are_found_out() {
     policy.limits.processes = Some(40);
     let mut options = options();
     options.cgroup_parent = Some(parent.path().to_owned());
-    let report = in_own_network(&ADDRESSES, move || {
-        run(&policy, &options).expect("the battery runs")
-    });
+    let report = in_own_network(&ADDRESSES, move || run(&policy, &options).expect("the battery runs"));
     for name in ["many-processes", "much-memory"] {
         let finding = report.findings.iter().find(|f| f.name == name);
         let finding = finding.expect("the probe ran");

@@ -7,8 +7,7 @@ use common::{PRIVATE_UID, policy, shell};
 use sandbox::preflight::{self, Outcome};
 use sandbox::{Error, FileRule, Launch, Layer, LayerState, Policy, PolicyError, Requirement};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -24,9 +23,7 @@ impl Marked {
         let folder = tempfile::tempdir().expect("folder");
         chown(folder.path(), Some(PRIVATE_UID), Some(PRIVATE_UID)).expect("chown");
         let mut policy = policy();
-        policy
-            .files
-            .push(FileRule::writable(folder.path(), "/mark"));
+        policy.files.push(FileRule::writable(folder.path(), "/mark"));
         Marked { folder, policy }
     }
 
@@ -111,12 +108,7 @@ fn no_bubblewrap() {
     let report = preflight::check(Some(Path::new("/nonexistent/bwrap")), 6);
     let probe = report.probe("bubblewrap").expect("probed");
     assert_eq!(probe.outcome, Outcome::Bad);
-    assert!(
-        probe
-            .fix
-            .as_deref()
-            .is_some_and(|fix| fix.contains("bubblewrap"))
-    );
+    assert!(probe.fix.as_deref().is_some_and(|fix| fix.contains("bubblewrap")));
 }
 
 #[test]
@@ -149,13 +141,9 @@ fn no_user_namespaces() {
     let marked = Marked::new();
     let launch = marked.launch();
     let new_user = u64::try_from(libc::CLONE_NEWUSER).expect("positive");
-    let calls = [
-        (libc::SYS_clone, Some(new_user)),
-        (libc::SYS_unshare, Some(new_user)),
-    ];
-    let (result, report) = without_calls(&calls, libc::EPERM, move || {
-        (launch.spawn(), preflight::check(None, 6))
-    });
+    let calls = [(libc::SYS_clone, Some(new_user)), (libc::SYS_unshare, Some(new_user))];
+    let (result, report) =
+        without_calls(&calls, libc::EPERM, move || (launch.spawn(), preflight::check(None, 6)));
     marked.assert_refused(result, Layer::Bubblewrap);
     for name in ["user-namespaces", "whole-launch"] {
         let probe = report.probe(name).expect("probed");
@@ -173,29 +161,18 @@ fn no_landlock() {
         (libc::SYS_landlock_restrict_self, None),
     ];
     let launch = marked.launch();
-    let (result, report) = without_calls(&calls, libc::ENOSYS, move || {
-        (launch.spawn(), preflight::check(None, 6))
-    });
+    let (result, report) =
+        without_calls(&calls, libc::ENOSYS, move || (launch.spawn(), preflight::check(None, 6)));
     marked.assert_refused(result, Layer::Landlock);
     assert_eq!(report.landlock_abi, 0);
-    assert_eq!(
-        report.probe("landlock").expect("probed").outcome,
-        Outcome::Bad
-    );
+    assert_eq!(report.probe("landlock").expect("probed").outcome, Outcome::Bad);
 
-    marked
-        .policy
-        .layers
-        .set(Layer::Landlock, Requirement::Optional);
+    marked.policy.layers.set(Layer::Landlock, Requirement::Optional);
     let launch = marked.launch();
-    let mut sandbox =
-        without_calls(&calls, libc::ENOSYS, move || launch.spawn()).expect("optional");
+    let mut sandbox = without_calls(&calls, libc::ENOSYS, move || launch.spawn()).expect("optional");
     assert!(!sandbox.has(Layer::Landlock));
     let state = sandbox.layers().iter().find(|(l, _)| *l == Layer::Landlock);
-    assert!(
-        matches!(state, Some((_, LayerState::Missing(_)))),
-        "{state:?}"
-    );
+    assert!(matches!(state, Some((_, LayerState::Missing(_)))), "{state:?}");
     sandbox.wait().expect("ends");
     assert!(marked.started());
 }
@@ -219,45 +196,27 @@ fn no_seccomp() {
     let mut marked = Marked::new();
     let calls = [(libc::SYS_seccomp, None)];
     let launch = marked.launch();
-    let (result, report) = without_calls(&calls, libc::ENOSYS, move || {
-        (launch.spawn(), preflight::check(None, 6))
-    });
+    let (result, report) =
+        without_calls(&calls, libc::ENOSYS, move || (launch.spawn(), preflight::check(None, 6)));
     marked.assert_refused(result, Layer::Seccomp);
-    assert_eq!(
-        report.probe("seccomp").expect("probed").outcome,
-        Outcome::Bad
-    );
+    assert_eq!(report.probe("seccomp").expect("probed").outcome, Outcome::Bad);
 
-    marked
-        .policy
-        .layers
-        .set(Layer::Seccomp, Requirement::Optional);
+    marked.policy.layers.set(Layer::Seccomp, Requirement::Optional);
     let launch = marked.launch();
-    let mut sandbox =
-        without_calls(&calls, libc::ENOSYS, move || launch.spawn()).expect("optional");
+    let mut sandbox = without_calls(&calls, libc::ENOSYS, move || launch.spawn()).expect("optional");
     assert!(!sandbox.has(Layer::Seccomp));
     sandbox.wait().expect("ends");
 }
 
 /// Runs `test` in a thread with a mount namespace of its own, in which `folder` is covered by an
 /// empty one.
-fn with_covered<T: Send + 'static>(
-    folder: &'static str,
-    test: impl FnOnce() -> T + Send + 'static,
-) -> T {
+fn with_covered<T: Send + 'static>(folder: &'static str, test: impl FnOnce() -> T + Send + 'static) -> T {
     use nix::mount::{MsFlags, mount};
     std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("own mounts");
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("private");
-        mount(
-            Some("none"),
-            folder,
-            Some("tmpfs"),
-            MsFlags::MS_RDONLY,
-            none,
-        )
-        .expect("cover");
+        mount(Some("none"), folder, Some("tmpfs"), MsFlags::MS_RDONLY, none).expect("cover");
         test()
     })
     .join()
@@ -275,19 +234,11 @@ fn no_proc_to_mount() {
     let launch = marked.launch();
     // A part of /proc is covered, as container managers do: the kernel then refuses another /proc to
     // whoever is not the machine's root.
-    let (result, report) = with_covered("/proc/irq", move || {
-        (launch.spawn(), preflight::check(None, 6))
-    });
+    let (result, report) = with_covered("/proc/irq", move || (launch.spawn(), preflight::check(None, 6)));
     marked.assert_refused(result, Layer::Bubblewrap);
     let probe = report.probe("whole-launch").expect("probed");
     assert_eq!(probe.outcome, Outcome::Bad);
-    assert!(
-        probe
-            .fix
-            .as_deref()
-            .is_some_and(|fix| fix.contains("/proc")),
-        "{probe:?}"
-    );
+    assert!(probe.fix.as_deref().is_some_and(|fix| fix.contains("/proc")), "{probe:?}");
 }
 
 #[test]
@@ -300,10 +251,7 @@ fn no_keeper_of_limits() {
     let probe = report.probe("limits").expect("probed");
     assert_eq!(probe.outcome, Outcome::Note, "{probe:?}");
 
-    marked
-        .policy
-        .layers
-        .set(Layer::Limits, Requirement::Optional);
+    marked.policy.layers.set(Layer::Limits, Requirement::Optional);
     let launch = marked.launch();
     let mut sandbox = without_cgroups(move || launch.spawn()).expect("optional");
     assert!(matches!(sandbox.limits(), sandbox::LimitKeeper::Nobody(_)));
@@ -332,20 +280,12 @@ fn a_filtered_network_without_a_namespace() {
 #[test]
 fn a_required_file_that_is_not_there() {
     let mut marked = Marked::new();
-    marked
-        .policy
-        .files
-        .push(FileRule::read_only("/nonexistent/file"));
+    marked.policy.files.push(FileRule::read_only("/nonexistent/file"));
     let facts = sandbox::HostFacts::gather(&marked.policy).expect("facts");
-    let program = sandbox::Program {
-        path: "/usr/bin/true".into(),
-        arguments: Vec::new(),
-    };
+    let program = sandbox::Program { path: "/usr/bin/true".into(), arguments: Vec::new() };
     assert_eq!(
         marked.policy.plan(&facts, &program),
-        Err(PolicyError::SourceMissing {
-            path: "/nonexistent/file".into()
-        })
+        Err(PolicyError::SourceMissing { path: "/nonexistent/file".into() })
     );
 }
 
@@ -356,10 +296,7 @@ fn a_folder_that_the_private_uid_cannot_reach() {
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).expect("mode");
     let inner = folder.path().join("inner");
     std::fs::create_dir(&inner).expect("folder");
-    marked
-        .policy
-        .files
-        .push(FileRule::writable(&inner, "/inner"));
+    marked.policy.files.push(FileRule::writable(&inner, "/inner"));
     let result = marked.launch().spawn();
     marked.assert_refused(result, Layer::Bubblewrap);
 }

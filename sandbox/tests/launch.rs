@@ -3,9 +3,7 @@
 
 mod common;
 
-use common::{
-    PRIVATE_UID, as_ordinary_user, in_own_network, is_root, output, policy, program, shell,
-};
+use common::{PRIVATE_UID, as_ordinary_user, in_own_network, is_root, output, policy, program, shell};
 use sandbox::{
     Error, FileRule, Launch, Layer, LayerState, LimitKeeper, Network, Requirement, Stdio, preflight,
 };
@@ -19,9 +17,7 @@ fn the_program_sees_what_the_policy_says_and_nothing_else() {
     let folder = tempfile::tempdir().expect("folder");
     chown(folder.path(), Some(PRIVATE_UID), Some(PRIVATE_UID)).expect("chown");
     let mut policy = policy();
-    policy
-        .files
-        .push(FileRule::writable(folder.path(), "/data"));
+    policy.files.push(FileRule::writable(folder.path(), "/data"));
     policy.files.push(FileRule::hidden("/usr/share"));
     policy.environment.insert("GREETING".into(), "hello".into());
     let script = "env | sort; echo; cat /etc/passwd; echo; id -u; uname -n; ls /usr/share 2>&1; \
@@ -29,10 +25,7 @@ fn the_program_sees_what_the_policy_says_and_nothing_else() {
                   ls /proc/self/fd | tr '\\n' ' '; pwd";
     let (status, text) = output(&policy, script);
     assert_eq!(status, 0, "{text}");
-    assert!(
-        text.starts_with("GREETING=hello\nPATH=/usr/bin:/bin\nPWD=/tmp\n\nroot:x:0:0"),
-        "{text}"
-    );
+    assert!(text.starts_with("GREETING=hello\nPATH=/usr/bin:/bin\nPWD=/tmp\n\nroot:x:0:0"), "{text}");
     assert!(text.contains("tester:x:1000:1000"), "{text}");
     assert!(text.contains("\n1000\ntest\n"), "{text}");
     assert!(text.contains("/usr/share': Permission denied"), "{text}");
@@ -65,24 +58,17 @@ fn descriptors_arrive_under_their_numbers() {
 fn numbers_that_cannot_be_given_are_refused() {
     for number in [-1, 0, 2, 100, 5000] {
         let file = std::fs::File::open("/dev/null").expect("open");
-        let result = Launch::new(shell(&policy(), "true"))
-            .descriptor(number, file.into())
-            .spawn();
+        let result = Launch::new(shell(&policy(), "true")).descriptor(number, file.into()).spawn();
         assert!(matches!(result, Err(Error::Descriptor(n)) if n == number));
     }
 }
 
 #[test]
 fn the_handle_tells_the_truth() {
-    let mut sandbox = Launch::new(shell(&policy(), "exit 3"))
-        .spawn()
-        .expect("starts");
+    let mut sandbox = Launch::new(shell(&policy(), "exit 3")).spawn().expect("starts");
     let status = std::fs::read_to_string(format!("/proc/{}/status", sandbox.program_pid()));
     if let Ok(status) = status {
-        assert!(
-            status.contains(&format!("Uid:\t{PRIVATE_UID}\t")),
-            "{status}"
-        );
+        assert!(status.contains(&format!("Uid:\t{PRIVATE_UID}\t")), "{status}");
     }
     for layer in Layer::ALL {
         assert!(sandbox.has(layer), "{layer}: {:?}", sandbox.layers());
@@ -95,9 +81,7 @@ fn the_handle_tells_the_truth() {
 
 #[test]
 fn the_running_program_is_confined_as_the_host_sees_it() {
-    let mut sandbox = Launch::new(program(&policy(), "/usr/bin/sleep", &["1000"]))
-        .spawn()
-        .expect("starts");
+    let mut sandbox = Launch::new(program(&policy(), "/usr/bin/sleep", &["1000"])).spawn().expect("starts");
     let pid = sandbox.program_pid();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let field = |name: &str| {
@@ -210,9 +194,8 @@ fn a_prepared_network_namespace_is_joined() {
         let namespace = std::fs::File::open("/proc/thread-self/ns/net").expect("namespace");
         let mut policy = policy();
         policy.network = Network::Filtered;
-        let script = format!(
-            "import socket; socket.create_connection(('10.77.0.1', {port})).sendall(b'joined')"
-        );
+        let script =
+            format!("import socket; socket.create_connection(('10.77.0.1', {port})).sendall(b'joined')");
         let plan = program(&policy, "/usr/bin/python3", &["-c", &script]);
         // From another thread, which is in the machine's own network.
         let launch = Launch::new(plan).network_namespace(namespace.into());
@@ -240,18 +223,15 @@ fn a_prepared_network_namespace_is_joined() {
 fn limits_are_kept_in_a_delegated_cgroup() {
     // A folder that looks like one: the kernel's part is not here, all of ours is.
     let parent = tempfile::tempdir().expect("folder");
-    let write =
-        |name: &str, text: &str| std::fs::write(parent.path().join(name), text).expect("write");
+    let write = |name: &str, text: &str| std::fs::write(parent.path().join(name), text).expect("write");
     write("cgroup.controllers", "cpu memory pids\n");
     write("cgroup.subtree_control", "cpu memory pids\n");
     let mut policy = policy();
     policy.limits.memory_bytes = Some(512 << 20);
     policy.limits.processes = Some(64);
     policy.limits.cpu_percent = Some(200);
-    let mut sandbox = Launch::new(shell(&policy, "true"))
-        .cgroup_parent(parent.path())
-        .spawn()
-        .expect("starts");
+    let mut sandbox =
+        Launch::new(shell(&policy, "true")).cgroup_parent(parent.path()).spawn().expect("starts");
     let LimitKeeper::Cgroup(folder) = sandbox.limits().clone() else {
         panic!("{:?}", sandbox.limits());
     };
@@ -260,11 +240,7 @@ fn limits_are_kept_in_a_delegated_cgroup() {
     assert_eq!(read("memory.max"), "536870912");
     assert_eq!(read("pids.max"), "64");
     assert_eq!(read("cpu.max"), "200000 100000");
-    assert_eq!(
-        read("cgroup.procs"),
-        "0",
-        "stage 1 entered before anything else"
-    );
+    assert_eq!(read("cgroup.procs"), "0", "stage 1 entered before anything else");
     sandbox.wait().expect("ends");
 }
 
@@ -273,11 +249,7 @@ fn a_layer_that_is_off_is_said_to_be_off() {
     let mut policy = policy();
     policy.layers.set(Layer::Seccomp, Requirement::Off);
     let mut sandbox = Launch::new(shell(&policy, "true")).spawn().expect("starts");
-    assert!(
-        sandbox
-            .layers()
-            .contains(&(Layer::Seccomp, LayerState::Off))
-    );
+    assert!(sandbox.layers().contains(&(Layer::Seccomp, LayerState::Off)));
     assert!(sandbox.has(Layer::Landlock));
     sandbox.wait().expect("ends");
 }
@@ -314,9 +286,7 @@ fn two_sandboxes_do_not_see_each_other() {
     one.files.push(FileRule::writable(first.path(), "/data"));
     let script = "echo mine > /data/secret; echo x > /dev/shm/shared; sleep 1000";
     let mut running = Launch::new(shell(&one, script)).spawn().expect("starts");
-    common::eventually("the first one wrote", || {
-        first.path().join("secret").exists()
-    });
+    common::eventually("the first one wrote", || first.path().join("secret").exists());
     let mut two = policy();
     two.identity.host_uid = Some(61102);
     two.files.push(FileRule::temporary("/data", 1 << 20));
@@ -324,19 +294,14 @@ fn two_sandboxes_do_not_see_each_other() {
     assert_eq!(status, 0, "{text}");
     // Process 1, the shell, ls and grep.
     assert_eq!(text.lines().last(), Some("4"), "{text}");
-    assert!(
-        !text.contains("secret") && !text.contains("shared"),
-        "{text}"
-    );
+    assert!(!text.contains("secret") && !text.contains("shared"), "{text}");
     running.kill().expect("ends");
 }
 
 #[test]
 fn many_can_be_started_at_once() {
     let threads: Vec<_> = (0..8)
-        .map(|number| {
-            std::thread::spawn(move || output(&policy(), &format!("echo {number}; exit {number}")))
-        })
+        .map(|number| std::thread::spawn(move || output(&policy(), &format!("echo {number}; exit {number}"))))
         .collect();
     for (number, thread) in threads.into_iter().enumerate() {
         let (status, text) = thread.join().expect("thread");

@@ -44,9 +44,7 @@ impl Liar {
     }
 
     fn launch(&self, policy: &Policy) -> Result<sandbox::Sandbox, Error> {
-        Launch::new(shell(policy, "true"))
-            .bubblewrap(&self.0)
-            .spawn()
+        Launch::new(shell(policy, "true")).bubblewrap(&self.0).spawn()
     }
 }
 
@@ -58,11 +56,7 @@ impl Drop for Liar {
 
 fn assert_found_out(result: Result<sandbox::Sandbox, Error>, layer: Layer, words: &str) {
     match result {
-        Err(Error::Layer {
-            layer: named,
-            reason,
-            ..
-        }) => {
+        Err(Error::Layer { layer: named, reason, .. }) => {
             assert_eq!(named, layer, "{reason}");
             assert!(reason.contains(words), "{reason:?} does not say {words:?}");
         }
@@ -80,72 +74,17 @@ fn an_honest_go_between_is_not_noticed() {
 #[test]
 fn what_is_left_out_is_found_out() {
     let cases = [
-        (
-            "ipc",
-            "drop('--unshare-ipc')",
-            Layer::IpcNamespace,
-            "ipc namespace",
-        ),
-        (
-            "uts",
-            "drop('--unshare-uts'); drop('--hostname', 1)",
-            Layer::UtsNamespace,
-            "uts",
-        ),
-        (
-            "cgroup",
-            "drop('--unshare-cgroup')",
-            Layer::CgroupNamespace,
-            "cgroup",
-        ),
-        (
-            "net",
-            "drop('--unshare-net')",
-            Layer::Network,
-            "net namespace",
-        ),
-        (
-            "pid",
-            "drop('--unshare-pid')",
-            Layer::PidNamespace,
-            "pid namespace",
-        ),
-        (
-            "root",
-            "words = words[:-2]",
-            Layer::ReadOnlyRoot,
-            "/ is writable",
-        ),
-        (
-            "caps",
-            "words[words.index('--cap-drop')] = '--cap-add'",
-            Layer::Capabilities,
-            "capabilities left",
-        ),
-        (
-            "uid",
-            "words[words.index('--uid') + 1] = '1001'",
-            Layer::Bubblewrap,
-            "uid or gid",
-        ),
-        (
-            "writable",
-            "words[words.index('--ro-bind')] = '--bind'",
-            Layer::Files,
-            "/usr is writable",
-        ),
-        (
-            "mount",
-            "at = words.index('--tmpfs'); words[at - 4:at + 2] = []",
-            Layer::Files,
-            "is not mounted",
-        ),
-        (
-            "more",
-            "words[-2:-2] = ['--ro-bind', '/usr', '/more']",
-            Layer::Files,
-            "unexpected mount /more",
-        ),
+        ("ipc", "drop('--unshare-ipc')", Layer::IpcNamespace, "ipc namespace"),
+        ("uts", "drop('--unshare-uts'); drop('--hostname', 1)", Layer::UtsNamespace, "uts"),
+        ("cgroup", "drop('--unshare-cgroup')", Layer::CgroupNamespace, "cgroup"),
+        ("net", "drop('--unshare-net')", Layer::Network, "net namespace"),
+        ("pid", "drop('--unshare-pid')", Layer::PidNamespace, "pid namespace"),
+        ("root", "words = words[:-2]", Layer::ReadOnlyRoot, "/ is writable"),
+        ("caps", "words[words.index('--cap-drop')] = '--cap-add'", Layer::Capabilities, "capabilities left"),
+        ("uid", "words[words.index('--uid') + 1] = '1001'", Layer::Bubblewrap, "uid or gid"),
+        ("writable", "words[words.index('--ro-bind')] = '--bind'", Layer::Files, "/usr is writable"),
+        ("mount", "at = words.index('--tmpfs'); words[at - 4:at + 2] = []", Layer::Files, "is not mounted"),
+        ("more", "words[-2:-2] = ['--ro-bind', '/usr', '/more']", Layer::Files, "unexpected mount /more"),
     ];
     for (name, change, layer, words) in cases {
         let liar = Liar::changing(name, change);
@@ -160,17 +99,9 @@ fn no_bubblewrap_at_all_is_found_out() {
     let plain = Liar::new("plain", &script(""));
     assert_found_out(plain.launch(&policy()), Layer::Bubblewrap, "no_new_privs");
     let privileges = Liar::new("no-new-privs", &script("setpriv --no-new-privs"));
-    assert_found_out(
-        privileges.launch(&policy()),
-        Layer::Bubblewrap,
-        "uid or gid",
-    );
+    assert_found_out(privileges.launch(&policy()), Layer::Bubblewrap, "uid or gid");
     let mut policy = policy();
     policy.identity.uid = common::PRIVATE_UID;
     policy.identity.gid = common::PRIVATE_UID;
-    assert_found_out(
-        privileges.launch(&policy),
-        Layer::Bubblewrap,
-        "still in the launcher's user namespace",
-    );
+    assert_found_out(privileges.launch(&policy), Layer::Bubblewrap, "still in the launcher's user namespace");
 }

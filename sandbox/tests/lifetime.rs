@@ -30,8 +30,7 @@ fn processes_of(uid: u32) -> Vec<i32> {
             status.is_ok_and(|text| {
                 !text.contains("\nState:\tZ")
                     && text.lines().any(|line| {
-                        line.strip_prefix("Uid:")
-                            .and_then(|l| l.split_whitespace().next())
+                        line.strip_prefix("Uid:").and_then(|l| l.split_whitespace().next())
                             == Some(&uid.to_string())
                     })
             })
@@ -40,21 +39,13 @@ fn processes_of(uid: u32) -> Vec<i32> {
 }
 
 fn nothing_left(uid: u32) {
-    eventually("no process of the sandbox is left", || {
-        processes_of(uid).is_empty()
-    });
+    eventually("no process of the sandbox is left", || processes_of(uid).is_empty());
 }
 
 /// A launcher in a process of its own, which starts a sandbox as `uid` and waits.
 fn launcher(uid: u32) -> Child {
     Command::new(std::env::current_exe().expect("own path"))
-        .args([
-            "--exact",
-            "a_launcher",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--exact", "a_launcher", "--ignored", "--nocapture", "--test-threads=1"])
         .env("SANDBOX_TEST_UID", uid.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -68,12 +59,8 @@ fn a_launcher() {
     let uid = std::env::var("SANDBOX_TEST_UID").expect("set by the test");
     let policy = policy_as(uid.parse().expect("a number"));
     println!("\nstarting");
-    let sandbox = Launch::new(shell(
-        &policy,
-        "sleep 1000 & setsid sleep 1000 & sleep 1000",
-    ))
-    .spawn()
-    .expect("starts");
+    let sandbox =
+        Launch::new(shell(&policy, "sleep 1000 & setsid sleep 1000 & sleep 1000")).spawn().expect("starts");
     println!("\nrunning");
     std::thread::sleep(Duration::from_secs(60));
     drop(sandbox);
@@ -81,10 +68,7 @@ fn a_launcher() {
 
 fn wait_for_line(child: &mut Child, wanted: &str) {
     let output = child.stdout.take().expect("piped");
-    let found = BufReader::new(output)
-        .lines()
-        .map_while(Result::ok)
-        .any(|line| line == wanted);
+    let found = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == wanted);
     assert!(found, "the launcher said {wanted:?}");
 }
 
@@ -123,10 +107,8 @@ fn a_launcher_killed_at_any_moment_of_the_start_leaves_nothing() {
 fn a_sandbox_outlives_the_thread_that_started_it() {
     let uid = 61003;
     let plan = shell(&policy_as(uid), "sleep 1000");
-    let mut sandbox = std::thread::spawn(|| Launch::new(plan).spawn())
-        .join()
-        .expect("the thread ends")
-        .expect("starts");
+    let mut sandbox =
+        std::thread::spawn(|| Launch::new(plan).spawn()).join().expect("the thread ends").expect("starts");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(sandbox.try_wait().expect("asks"), None, "still running");
     assert!(!processes_of(uid).is_empty());
@@ -137,9 +119,7 @@ fn a_sandbox_outlives_the_thread_that_started_it() {
 #[test]
 fn a_dropped_handle_leaves_nothing() {
     let uid = 61004;
-    let sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000 & sleep 1000"))
-        .spawn()
-        .expect("starts");
+    let sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000 & sleep 1000")).spawn().expect("starts");
     drop(sandbox);
     assert_eq!(processes_of(uid), Vec::<i32>::new());
 }
@@ -148,9 +128,7 @@ fn a_dropped_handle_leaves_nothing() {
 fn daemons_of_the_program_end_with_it() {
     let uid = 61005;
     let script = "setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & exit 7";
-    let mut sandbox = Launch::new(shell(&policy_as(uid), script))
-        .spawn()
-        .expect("starts");
+    let mut sandbox = Launch::new(shell(&policy_as(uid), script)).spawn().expect("starts");
     assert_eq!(sandbox.wait().expect("ends").code(), Some(7));
     nothing_left(uid);
 }
@@ -158,9 +136,7 @@ fn daemons_of_the_program_end_with_it() {
 #[test]
 fn a_killed_guard_leaves_nothing() {
     let uid = 61006;
-    let mut sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000"))
-        .spawn()
-        .expect("starts");
+    let mut sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000")).spawn().expect("starts");
     let guard = i32::try_from(sandbox.guard_pid()).expect("a pid");
     kill(Pid::from_raw(guard), Signal::SIGKILL).expect("kill");
     // Only reaps: what is left after this was killed by nobody but the kernel.
@@ -172,18 +148,14 @@ fn a_killed_guard_leaves_nothing() {
 fn stop_asks_first_and_kills_after_the_grace() {
     let uid = 61007;
     let polite = "trap 'exit 5' TERM; while :; do sleep 0.05; done";
-    let mut sandbox = Launch::new(shell(&policy_as(uid), polite))
-        .spawn()
-        .expect("starts");
+    let mut sandbox = Launch::new(shell(&policy_as(uid), polite)).spawn().expect("starts");
     // The shell needs a moment to set its trap.
     std::thread::sleep(Duration::from_millis(200));
     let status = sandbox.stop(Duration::from_secs(5)).expect("stops");
     assert_eq!(status.code(), Some(5));
 
     let deaf = "trap '' TERM; while :; do sleep 0.05; done";
-    let mut sandbox = Launch::new(shell(&policy_as(uid), deaf))
-        .spawn()
-        .expect("starts");
+    let mut sandbox = Launch::new(shell(&policy_as(uid), deaf)).spawn().expect("starts");
     std::thread::sleep(Duration::from_millis(200));
     let begin = Instant::now();
     let status = sandbox.stop(Duration::from_millis(300)).expect("stops");

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use sandbox::{
-    Answer, Argument, Condition, DeviceRule, FileRule, HostFacts, Identity, Layer, Limits, Network,
-    PathKind, Plan, Policy, PolicyError, Program, Requirement, SyscallRule, Test, Value,
+    Answer, Argument, Condition, DeviceRule, FileRule, HostFacts, Identity, Layer, Limits, Network, PathKind,
+    Plan, Policy, PolicyError, Program, Requirement, SyscallRule, Test, Value,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,24 +19,15 @@ fn path() -> impl Strategy<Value = PathBuf> {
 fn rule() -> impl Strategy<Value = FileRule> {
     let source = || {
         proptest::option::of(
-            path()
-                .prop_map(|p| Path::new("/host-side").join(p.strip_prefix("/").expect("absolute"))),
+            path().prop_map(|p| Path::new("/host-side").join(p.strip_prefix("/").expect("absolute"))),
         )
     };
     prop_oneof![
-        (path(), source(), any::<bool>(), any::<bool>()).prop_map(
-            |(path, source, execute, optional)| {
-                FileRule::ReadOnly {
-                    path,
-                    source,
-                    execute,
-                    optional,
-                }
-            }
-        ),
+        (path(), source(), any::<bool>(), any::<bool>()).prop_map(|(path, source, execute, optional)| {
+            FileRule::ReadOnly { path, source, execute, optional }
+        }),
         (path(), source()).prop_map(|(path, source)| FileRule::Writable { path, source }),
-        (path(), 1u64..1 << 40)
-            .prop_map(|(path, size_bytes)| FileRule::Temporary { path, size_bytes }),
+        (path(), 1u64..1 << 40).prop_map(|(path, size_bytes)| FileRule::Temporary { path, size_bytes }),
         (path(), "[ -~\n]{0,40}").prop_map(|(path, text)| FileRule::Synthetic { path, text }),
         (path(), path()).prop_map(|(path, target)| FileRule::Link { path, target }),
         path().prop_map(|path| FileRule::Hidden { path }),
@@ -59,23 +50,18 @@ fn limits() -> impl Strategy<Value = Limits> {
         proptest::option::of(1u32..10_000),
         16u64..1_048_576,
     )
-        .prop_map(
-            |(memory_bytes, processes, cpu_percent, open_files)| Limits {
-                memory_bytes,
-                processes,
-                cpu_percent,
-                open_files,
-            },
-        )
+        .prop_map(|(memory_bytes, processes, cpu_percent, open_files)| Limits {
+            memory_bytes,
+            processes,
+            cpu_percent,
+            open_files,
+        })
 }
 
 fn condition() -> impl Strategy<Value = Condition> {
     let values = || {
         proptest::collection::vec(
-            prop_oneof![
-                any::<u32>().prop_map(Value::Number),
-                Just(Value::Name("AF_UNIX".to_owned())),
-            ],
+            prop_oneof![any::<u32>().prop_map(Value::Number), Just(Value::Name("AF_UNIX".to_owned())),],
             1..4,
         )
     };
@@ -95,12 +81,7 @@ fn syscall_rule() -> impl Strategy<Value = SyscallRule> {
         prop_oneof![Just(Answer::Eperm), Just(Answer::Enosys)],
         "[a-z ]{1,20}[a-z]",
     )
-        .prop_map(|(calls, when, answer, reason)| SyscallRule {
-            calls,
-            when,
-            answer,
-            reason,
-        })
+        .prop_map(|(calls, when, answer, reason)| SyscallRule { calls, when, answer, reason })
 }
 
 prop_compose! {
@@ -142,25 +123,15 @@ prop_compose! {
 
 /// A host on which everything that the policy speaks of is a folder.
 fn all_folders(policy: &Policy) -> HostFacts {
-    HostFacts::from_paths(
-        policy
-            .host_paths()
-            .into_iter()
-            .map(|path| (path, PathKind::Folder)),
-    )
+    HostFacts::from_paths(policy.host_paths().into_iter().map(|path| (path, PathKind::Folder)))
 }
 
 fn true_program() -> Program {
-    Program {
-        path: "/usr/bin/true".into(),
-        arguments: Vec::new(),
-    }
+    Program { path: "/usr/bin/true".into(), arguments: Vec::new() }
 }
 
 fn plan(policy: &Policy) -> Plan {
-    policy
-        .plan(&all_folders(policy), &true_program())
-        .expect("a valid policy on a host that has everything")
+    policy.plan(&all_folders(policy), &true_program()).expect("a valid policy on a host that has everything")
 }
 
 fn words(plan: &Plan) -> Vec<String> {
@@ -338,10 +309,7 @@ fn unknown_keys_are_refused_everywhere() {
         "name = \"a\"\n[network]\nmode = \"proxy\"\nport = 1\nallow = []",
         "name = \"a\"\n[[syscalls.refuse]]\ncalls = [\"bpf\"]\nreason = \"x\"\nwhen = [{ arg = 0 }]",
     ] {
-        assert!(
-            matches!(Policy::from_toml(text), Err(PolicyError::Toml(_))),
-            "{text}"
-        );
+        assert!(matches!(Policy::from_toml(text), Err(PolicyError::Toml(_))), "{text}");
     }
 }
 
@@ -373,21 +341,11 @@ fn a_short_policy_reads_well() {
     )
     .expect("reads");
     assert_eq!(policy.network, Network::Proxy { port: 3128 });
-    assert_eq!(
-        policy.layers.requirement(Layer::Limits),
-        Requirement::Optional
-    );
-    assert_eq!(
-        policy.layers.requirement(Layer::Landlock),
-        Requirement::Required
-    );
+    assert_eq!(policy.layers.requirement(Layer::Limits), Requirement::Optional);
+    assert_eq!(policy.layers.requirement(Layer::Landlock), Requirement::Required);
     assert_eq!(policy.syscalls, sandbox::SyscallPolicy::default());
     let text = plan(&policy).explain();
-    assert!(
-        text.contains(
-            "/home/browser  to read and write, never execute (it is /srv/profile outside)"
-        )
-    );
+    assert!(text.contains("/home/browser  to read and write, never execute (it is /srv/profile outside)"));
     assert!(text.contains("/usr/local  hidden"));
 }
 
@@ -399,14 +357,8 @@ fn what_makes_no_sense_is_refused() {
         policy.validate().expect_err("refused")
     };
     assert_eq!(refused(|p| p.identity.uid = 0), PolicyError::Root);
-    assert_eq!(
-        refused(|p| p.identity.host_uid = Some(0)),
-        PolicyError::Root
-    );
-    assert_eq!(
-        refused(|p| p.network = Network::Proxy { port: 0 }),
-        PolicyError::Port
-    );
+    assert_eq!(refused(|p| p.identity.host_uid = Some(0)), PolicyError::Root);
+    assert_eq!(refused(|p| p.network = Network::Proxy { port: 0 }), PolicyError::Port);
     assert_eq!(
         refused(|p| p.layers.set(Layer::Bubblewrap, Requirement::Off)),
         PolicyError::CannotBeOff(Layer::Bubblewrap)
@@ -415,10 +367,7 @@ fn what_makes_no_sense_is_refused() {
         refused(|p| p.layers.set(Layer::Files, Requirement::Optional)),
         PolicyError::CannotBeOptional(Layer::Files)
     );
-    assert_eq!(
-        refused(|p| p.files = vec![FileRule::read_only("/")]),
-        PolicyError::WholeRoot
-    );
+    assert_eq!(refused(|p| p.files = vec![FileRule::read_only("/")]), PolicyError::WholeRoot);
     assert!(matches!(
         refused(|p| p.files = vec![FileRule::writable("/x", "/proc/x")]),
         PolicyError::Reserved(_)
@@ -437,14 +386,8 @@ fn what_makes_no_sense_is_refused() {
         }),
         PolicyError::Environment(_)
     ));
-    assert!(matches!(
-        refused(|p| p.name = "Not a name".into()),
-        PolicyError::Name(_)
-    ));
-    assert!(matches!(
-        refused(|p| p.limits.memory_bytes = Some(1)),
-        PolicyError::Limit(..)
-    ));
+    assert!(matches!(refused(|p| p.name = "Not a name".into()), PolicyError::Name(_)));
+    assert!(matches!(refused(|p| p.limits.memory_bytes = Some(1)), PolicyError::Limit(..)));
 }
 
 #[test]
@@ -453,24 +396,12 @@ fn sockets_links_and_missing_things_are_handled_as_the_rules_say() {
     let mut policy = Policy::new("test");
     policy.files = vec![FileRule::read_only("/run/thing")];
     let result = |policy: &Policy, kind| policy.plan(&kinds(kind), &true_program());
-    assert_eq!(
-        result(&policy, PathKind::Socket),
-        Err(PolicyError::IsSocket("/run/thing".into()))
-    );
-    assert!(matches!(
-        result(&policy, PathKind::Missing),
-        Err(PolicyError::SourceMissing { .. })
-    ));
+    assert_eq!(result(&policy, PathKind::Socket), Err(PolicyError::IsSocket("/run/thing".into())));
+    assert!(matches!(result(&policy, PathKind::Missing), Err(PolicyError::SourceMissing { .. })));
     assert!(result(&policy, PathKind::File).is_ok());
-    policy.files = vec![FileRule::Socket {
-        path: "/run/thing".into(),
-        source: None,
-    }];
+    policy.files = vec![FileRule::Socket { path: "/run/thing".into(), source: None }];
     assert!(result(&policy, PathKind::Socket).is_ok());
-    assert!(matches!(
-        result(&policy, PathKind::File),
-        Err(PolicyError::WrongKind { .. })
-    ));
+    assert!(matches!(result(&policy, PathKind::File), Err(PolicyError::WrongKind { .. })));
     policy.files = vec![FileRule::read_only_if_present("/run/thing")];
     let plan = result(&policy, PathKind::Missing).expect("optional");
     assert_eq!(plan.absent(), [PathBuf::from("/run/thing")]);
@@ -480,32 +411,20 @@ fn sockets_links_and_missing_things_are_handled_as_the_rules_say() {
         resolved: "/etc".into(),
         ends_at: Box::new(PathKind::Folder),
     };
-    assert!(matches!(
-        result(&policy, link),
-        Err(PolicyError::WrongKind { .. })
-    ));
+    assert!(matches!(result(&policy, link), Err(PolicyError::WrongKind { .. })));
     let nothing = HostFacts::default();
-    assert!(matches!(
-        policy.plan(&nothing, &true_program()),
-        Err(PolicyError::FactMissing(_))
-    ));
+    assert!(matches!(policy.plan(&nothing, &true_program()), Err(PolicyError::FactMissing(_))));
 }
 
 #[test]
 fn a_merged_usr_becomes_links_and_a_split_one_binds() {
     let policy = {
         let mut policy = Policy::new("test");
-        policy.files = vec![
-            FileRule::programs("/usr"),
-            FileRule::programs_if_present("/lib"),
-        ];
+        policy.files = vec![FileRule::programs("/usr"), FileRule::programs_if_present("/lib")];
         policy
     };
     let facts = |lib: PathKind| {
-        HostFacts::from_paths([
-            (PathBuf::from("/usr"), PathKind::Folder),
-            (PathBuf::from("/lib"), lib),
-        ])
+        HostFacts::from_paths([(PathBuf::from("/usr"), PathKind::Folder), (PathBuf::from("/lib"), lib)])
     };
     let merged = PathKind::Link {
         target: "usr/lib".into(),
@@ -523,11 +442,8 @@ fn a_merged_usr_becomes_links_and_a_split_one_binds() {
 #[test]
 fn hiding_covers_folders_and_files_and_needs_nothing_where_nothing_shows() {
     let mut policy = Policy::new("test");
-    policy.files = vec![
-        FileRule::read_only("/usr"),
-        FileRule::hidden("/usr/local"),
-        FileRule::hidden("/home"),
-    ];
+    policy.files =
+        vec![FileRule::read_only("/usr"), FileRule::hidden("/usr/local"), FileRule::hidden("/home")];
     let facts = |kind| {
         HostFacts::from_paths([
             (PathBuf::from("/usr"), PathKind::Folder),
@@ -538,9 +454,7 @@ fn hiding_covers_folders_and_files_and_needs_nothing_where_nothing_shows() {
         let plan = policy.plan(&facts(kind), &true_program()).expect("plan");
         words(&plan).join(" ")
     };
-    assert!(
-        text(PathKind::Folder).contains("--perms 0000 --tmpfs /usr/local --remount-ro /usr/local")
-    );
+    assert!(text(PathKind::Folder).contains("--perms 0000 --tmpfs /usr/local --remount-ro /usr/local"));
     assert!(text(PathKind::File).contains("--perms 0000 --ro-bind-data FD /usr/local"));
     assert!(!text(PathKind::Missing).contains("/usr/local"));
     assert!(!text(PathKind::Folder).contains("/home"));

@@ -33,9 +33,7 @@ pub struct HostNetwork;
 
 impl Network for HostNetwork {
     async fn resolve(&self, target: &Target) -> io::Result<Vec<SocketAddr>> {
-        Ok(tokio::net::lookup_host((target.host.as_str(), target.port))
-            .await?
-            .collect())
+        Ok(tokio::net::lookup_host((target.host.as_str(), target.port)).await?.collect())
     }
 
     async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -69,10 +67,7 @@ pub struct Proxy<N> {
 pub async fn serve<N: Network>(listener: TcpListener, proxy: Arc<Proxy<N>>) -> io::Result<()> {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let slot = Arc::clone(&slots)
-            .acquire_owned()
-            .await
-            .expect("the semaphore is never closed");
+        let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
         let client = match listener.accept().await {
             Ok((client, _)) => client,
             // A connection that died in the queue, or no descriptors for a moment: neither ends the service.
@@ -114,11 +109,7 @@ impl<N: Network> Proxy<N> {
         };
         server.set_nodelay(true)?;
         match &request {
-            Request::Tunnel(_) => {
-                client
-                    .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                    .await?
-            }
+            Request::Tunnel(_) => client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?,
             Request::Plain { head, .. } => server.write_all(head).await?,
         }
         server.write_all(&body).await?;
@@ -128,23 +119,14 @@ impl<N: Network> Proxy<N> {
 
     /// Resolve once, check all, dial what was checked.
     async fn connect(&self, target: &Target) -> Result<TcpStream, Refusal> {
-        let denied = |denial: super::Denial| Refusal {
-            status: "403 Forbidden",
-            message: denial.to_string(),
-        };
-        let failed = |what: String| Refusal {
-            status: "502 Bad Gateway",
-            message: what,
-        };
+        let denied = |denial: super::Denial| Refusal { status: "403 Forbidden", message: denial.to_string() };
+        let failed = |what: String| Refusal { status: "502 Bad Gateway", message: what };
         self.rules.check_name(target).map_err(denied)?;
         let addresses = match timeout(DIAL_DEADLINE, self.network.resolve(target)).await {
             Ok(Ok(addresses)) if !addresses.is_empty() => addresses,
             Ok(Ok(_)) => return Err(failed(format!("{} has no address", target.host))),
             Ok(Err(error)) => {
-                return Err(failed(format!(
-                    "{} cannot be resolved: {error}",
-                    target.host
-                )));
+                return Err(failed(format!("{} cannot be resolved: {error}", target.host)));
             }
             Err(_) => return Err(failed(format!("{} was not resolved in time", target.host))),
         };
@@ -153,10 +135,7 @@ impl<N: Network> Proxy<N> {
             .network
             .own_addresses()
             .map_err(|error| failed(format!("the host's addresses cannot be listed: {error}")))?;
-        let permitted = self
-            .rules
-            .check_addresses(target, &addresses, &own)
-            .map_err(denied)?;
+        let permitted = self.rules.check_addresses(target, &addresses, &own).map_err(denied)?;
         let mut last = String::new();
         for address in permitted {
             match timeout(DIAL_DEADLINE, self.network.dial(address)).await {
@@ -180,10 +159,7 @@ async fn read_request(client: &mut TcpStream) -> io::Result<Result<(Request, Vec
             Ok(None) => {}
             Ok(Some((request, head))) => return Ok(Ok((request, bytes.split_off(head)))),
             Err(error) => {
-                return Ok(Err(Refusal {
-                    status: "400 Bad Request",
-                    message: error.to_string(),
-                }));
+                return Ok(Err(Refusal { status: "400 Bad Request", message: error.to_string() }));
             }
         }
     }
@@ -221,9 +197,7 @@ mod tests {
                 return Ok(vec![SocketAddr::new(address, target.port)]);
             }
             let mut answers = self.answers.lock().expect("lock");
-            let script = answers
-                .get_mut(&target.host)
-                .ok_or(io::ErrorKind::NotFound)?;
+            let script = answers.get_mut(&target.host).ok_or(io::ErrorKind::NotFound)?;
             Ok(script.remove(0))
         }
 
@@ -288,10 +262,7 @@ mod tests {
             "[fd00:ec2::254]:80",
         ] {
             let answer = ask(address, &format!("CONNECT {target} HTTP/1.1\r\n\r\n")).await;
-            assert!(
-                answer.starts_with("HTTP/1.1 403 ") && answer.contains("denied"),
-                "{target}: {answer}"
-            );
+            assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("denied"), "{target}: {answer}");
             let answer = ask(address, &format!("GET http://{target}/ HTTP/1.1\r\n\r\n")).await;
             assert!(answer.starts_with("HTTP/1.1 403 "), "{target}: {answer}");
         }
@@ -302,10 +273,7 @@ mod tests {
     async fn a_rebinding_name_is_judged_by_the_address_that_is_dialled() {
         let public: SocketAddr = "1.1.1.1:80".parse().expect("address");
         let private: SocketAddr = "192.168.1.1:80".parse().expect("address");
-        let network = Scripted {
-            server: Some(echo_server().await),
-            ..Scripted::default()
-        };
+        let network = Scripted { server: Some(echo_server().await), ..Scripted::default() };
         network
             .answers
             .lock()
@@ -313,11 +281,7 @@ mod tests {
             .insert("rebind.example".into(), vec![vec![public], vec![private]]);
         let (address, proxy) = start(EgressRules::default(), network).await;
         let request = "GET http://rebind.example/x HTTP/1.1\r\nHost: rebind.example\r\n\r\n";
-        assert!(
-            ask(address, request)
-                .await
-                .starts_with("got: GET /x HTTP/1.1\r\nHost: rebind.example\r\n")
-        );
+        assert!(ask(address, request).await.starts_with("got: GET /x HTTP/1.1\r\nHost: rebind.example\r\n"));
         assert!(ask(address, request).await.starts_with("HTTP/1.1 403 "));
         assert_eq!(*proxy.network.dialled.lock().expect("lock"), [public]);
         // One question per connection: nothing was asked that was not used.
@@ -326,16 +290,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_tunnel_carries_bytes_both_ways() {
-        let network = Scripted {
-            server: Some(echo_server().await),
-            ..Scripted::default()
-        };
+        let network = Scripted { server: Some(echo_server().await), ..Scripted::default() };
         let (address, _proxy) = start(EgressRules::default(), network).await;
         let answer = ask(address, "CONNECT 1.1.1.1:443 HTTP/1.1\r\n\r\nhello").await;
-        assert_eq!(
-            answer,
-            "HTTP/1.1 200 Connection established\r\n\r\ngot: hello"
-        );
+        assert_eq!(answer, "HTTP/1.1 200 Connection established\r\n\r\ngot: hello");
     }
 
     #[tokio::test]
@@ -344,36 +302,18 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
         let rules = EgressRules::new(vec![server.to_string().parse().expect("allow")]);
-        tokio::spawn(serve(
-            listener,
-            Arc::new(Proxy {
-                rules,
-                network: HostNetwork,
-            }),
-        ));
+        tokio::spawn(serve(listener, Arc::new(Proxy { rules, network: HostNetwork })));
         let answer = ask(address, &format!("GET http://{server}/ HTTP/1.1\r\n\r\n")).await;
         assert!(answer.starts_with("got: GET / HTTP/1.1\r\n"), "{answer}");
-        let other = ask(
-            address,
-            &format!("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n", address.port()),
-        )
-        .await;
+        let other = ask(address, &format!("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n", address.port())).await;
         assert!(other.starts_with("HTTP/1.1 403 "), "{other}");
     }
 
     #[tokio::test]
     async fn garbage_is_answered_not_forwarded() {
         let (address, proxy) = start(EgressRules::default(), Scripted::default()).await;
-        assert!(
-            ask(address, "\0\0\0\r\n\r\n")
-                .await
-                .starts_with("HTTP/1.1 400 ")
-        );
-        assert!(
-            ask(address, "GET / HTTP/1.1\r\n\r\n")
-                .await
-                .starts_with("HTTP/1.1 400 ")
-        );
+        assert!(ask(address, "\0\0\0\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+        assert!(ask(address, "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
         assert_eq!(*proxy.network.dialled.lock().expect("lock"), []);
     }
 }

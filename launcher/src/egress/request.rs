@@ -46,10 +46,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestErr
         .ok_or(RequestError::Malformed("the address has no valid host"))?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut out = format!("{method} {slash}{path} HTTP/1.1\r\n").into_bytes();
-    let is_upgrade = head
-        .headers
-        .iter()
-        .any(|header| header.name.eq_ignore_ascii_case("upgrade"));
+    let is_upgrade = head.headers.iter().any(|header| header.name.eq_ignore_ascii_case("upgrade"));
     for header in head.headers.iter() {
         let hop = ["proxy-connection", "proxy-authorization", "keep-alive"]
             .iter()
@@ -83,30 +80,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn target(host: &str, port: u16) -> Target {
-        Target {
-            host: host.to_owned(),
-            port,
-        }
+        Target { host: host.to_owned(), port }
     }
 
     #[test]
     fn connect_names_its_target() {
         let text = b"CONNECT Example.com:443 HTTP/1.1\r\nHost: other\r\n\r\nrest";
-        assert_eq!(
-            parse(text),
-            Ok(Some((
-                Request::Tunnel(target("example.com", 443)),
-                text.len() - 4
-            )))
-        );
+        assert_eq!(parse(text), Ok(Some((Request::Tunnel(target("example.com", 443)), text.len() - 4))));
     }
 
     #[test]
     fn a_plain_request_is_rewritten_for_the_server() {
         let text = b"GET http://example.com:8080/a?b HTTP/1.1\r\nHost: example.com:8080\r\nProxy-Connection: keep-alive\r\nAccept: */*\r\n\r\n";
-        let Ok(Some((Request::Plain { target: to, head }, _))) = parse(text) else {
-            panic!("plain")
-        };
+        let Ok(Some((Request::Plain { target: to, head }, _))) = parse(text) else { panic!("plain") };
         assert_eq!(to, target("example.com", 8080));
         assert_eq!(
             String::from_utf8(head).expect("text"),
@@ -117,38 +103,26 @@ mod tests {
     #[test]
     fn an_upgrade_keeps_its_connection_header() {
         let text = b"GET ws://example.com HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        let Ok(Some((Request::Plain { target: to, head }, _))) = parse(text) else {
-            panic!("plain")
-        };
+        let Ok(Some((Request::Plain { target: to, head }, _))) = parse(text) else { panic!("plain") };
         assert_eq!(to, target("example.com", 80));
         let head = String::from_utf8(head).expect("text");
-        assert!(
-            head.starts_with("GET / HTTP/1.1\r\n") && head.contains("Connection: Upgrade\r\n"),
-            "{head}"
-        );
+        assert!(head.starts_with("GET / HTTP/1.1\r\n") && head.contains("Connection: Upgrade\r\n"), "{head}");
         assert!(!head.contains("close"), "{head}");
     }
 
     #[test]
     fn user_information_cannot_hide_the_host() {
-        for text in [
-            "GET http://public.example@127.0.0.1/ HTTP/1.1\r\n\r\n",
-            "GET http://a:b@c/ HTTP/1.1\r\n\r\n",
-        ] {
+        for text in
+            ["GET http://public.example@127.0.0.1/ HTTP/1.1\r\n\r\n", "GET http://a:b@c/ HTTP/1.1\r\n\r\n"]
+        {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
     }
 
     #[test]
     fn other_schemes_and_endless_heads_are_refused() {
-        assert_eq!(
-            parse(b"GET / HTTP/1.1\r\n\r\n"),
-            Err(RequestError::NotAProxyRequest)
-        );
-        assert_eq!(
-            parse(b"GET ftp://a/ HTTP/1.1\r\n\r\n"),
-            Err(RequestError::NotAProxyRequest)
-        );
+        assert_eq!(parse(b"GET / HTTP/1.1\r\n\r\n"), Err(RequestError::NotAProxyRequest));
+        assert_eq!(parse(b"GET ftp://a/ HTTP/1.1\r\n\r\n"), Err(RequestError::NotAProxyRequest));
         assert!(parse(&[b'A'; MAX_HEAD]).is_err());
         assert_eq!(parse(b"GET http://a/ HT"), Ok(None));
     }

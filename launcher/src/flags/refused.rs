@@ -10,25 +10,18 @@ pub struct Refused {
 }
 
 const fn never(name: &'static str, reason: &'static str) -> Refused {
-    Refused {
-        name,
-        sent_by_clients: false,
-        reason,
-    }
+    Refused { name, sent_by_clients: false, reason }
 }
 
 const fn client_default(name: &'static str, reason: &'static str) -> Refused {
-    Refused {
-        name,
-        sent_by_clients: true,
-        reason,
-    }
+    Refused { name, sent_by_clients: true, reason }
 }
 
 const INNER: &str = "it turns off a part of Chromium's own sandbox, which stays on inside this one";
 const SITES: &str = "it takes away the wall between web sites (site isolation)";
 const PREFIX: &str = "it makes the browser start another program in the place of its own processes";
-const CDP: &str = "it opens the debugging channel to others; use --remote-debugging-pipe or --remote-debugging-port";
+const CDP: &str =
+    "it opens the debugging channel to others; use --remote-debugging-pipe or --remote-debugging-port";
 const EGRESS: &str =
     "the way out of the sandbox is set by the launcher's `network` setting, and there is no other";
 const INTERNAL: &str = "it is internal to Chromium's own child processes";
@@ -54,14 +47,8 @@ pub const REFUSED_SWITCHES: &[Refused] = &[
     never("no-zygote-sandbox", INNER),
     never("no-unsandboxed-zygote", INTERNAL),
     never("allow-sandbox-debugging", INNER),
-    never(
-        "single-process",
-        "it runs web pages in the browser process itself, outside every inner sandbox",
-    ),
-    never(
-        "in-process-gpu",
-        "it runs the GPU code in the browser process itself",
-    ),
+    never("single-process", "it runs web pages in the browser process itself, outside every inner sandbox"),
+    never("in-process-gpu", "it runs the GPU code in the browser process itself"),
     never("process-per-tab", SITES),
     never("disable-site-isolation-for-policy", SITES),
     never("disable-site-isolation", SITES),
@@ -84,15 +71,9 @@ pub const REFUSED_SWITCHES: &[Refused] = &[
     never("remote-allow-origins", CDP),
     never("remote-debugging-address", CDP),
     never("remote-debugging-targets", CDP),
-    never(
-        "remote-debugging-io-pipes",
-        "the debugging pipe is always on the descriptors 3 and 4",
-    ),
+    never("remote-debugging-io-pipes", "the debugging pipe is always on the descriptors 3 and 4"),
     never("remote-debugging-socket-name", CDP),
-    never(
-        "custom-devtools-frontend",
-        "it loads the debugging front end from elsewhere",
-    ),
+    never("custom-devtools-frontend", "it loads the debugging front end from elsewhere"),
     never("proxy-server", EGRESS),
     never("proxy-pac-url", EGRESS),
     never("proxy-auto-detect", EGRESS),
@@ -113,12 +94,6 @@ pub const REFUSED_FEATURES: &[Refused] = &[
     never("SiteIsolationForOAuthSites", SITES),
     never("SiteIsolationForCrossOriginOpenerPolicy", SITES),
     never("NetworkServiceSandbox", INNER),
-    never(
-        "BlockInsecurePrivateNetworkRequests",
-        "it lets public pages call private addresses",
-    ),
-    never(
-        "LocalNetworkAccessChecks",
-        "it lets public pages call private addresses",
-    ),
+    never("BlockInsecurePrivateNetworkRequests", "it lets public pages call private addresses"),
+    never("LocalNetworkAccessChecks", "it lets public pages call private addresses"),
 ];

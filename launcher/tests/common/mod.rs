@@ -1,9 +1,5 @@
 //! What the tests with a real browser share.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test program uses a part of it"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -68,20 +64,10 @@ fn as_user(name: &str) {
     for kept in ["DISPLAY", "XAUTHORITY"] {
         command.envs(std::env::var(kept).map(|value| (kept, value)));
     }
-    let output = command
-        .uid(ORDINARY)
-        .gid(ORDINARY)
-        .output()
-        .expect("run as an ordinary user");
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "as an ordinary user:\n{text}"
-    );
+    let output = command.uid(ORDINARY).gid(ORDINARY).output().expect("run as an ordinary user");
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "as an ordinary user:\n{text}");
 }
 
 /// Fails, naming the script, when something is not installed: a test that cannot run is not a test that passed.
@@ -95,10 +81,7 @@ pub fn require_tools() {
         "/usr/share/fonts/truetype/dejavu",
     ];
     for path in needed {
-        assert!(
-            Path::new(path).exists(),
-            "{path} is missing: run scripts/install-test-deps"
-        );
+        assert!(Path::new(path).exists(), "{path} is missing: run scripts/install-deps");
     }
 }
 
@@ -116,18 +99,13 @@ impl Setup {
             std::fs::create_dir(&path).expect("mkdir");
             path.canonicalize().expect("real path")
         };
-        let config = Config {
-            media: Some(path("media")),
-            downloads: Some(path("downloads")),
-            ..Config::default()
-        };
+        let config =
+            Config { media: Some(path("media")), downloads: Some(path("downloads")), ..Config::default() };
         Setup { folder, config }
     }
 
     pub fn allowing(mut self, server: &Server) -> Setup {
-        self.config
-            .allow
-            .push(server.address.to_string().parse().expect("allow"));
+        self.config.allow.push(server.address.to_string().parse().expect("allow"));
         self
     }
 
@@ -149,11 +127,7 @@ impl Setup {
     /// `browser-launcher run -- ARGUMENTS`, to its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(LAUNCHER);
-        command
-            .arg("--config")
-            .arg(self.file())
-            .args(["run", "--"])
-            .args(arguments);
+        command.arg("--config").arg(self.file()).args(["run", "--"]).args(arguments);
         finish(command)
     }
 
@@ -171,12 +145,8 @@ impl Setup {
 
 /// Runs a command to its end, but not for ever.
 pub fn finish(mut command: Command) -> Output {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("spawn");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spawn");
     let collect = |from: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -200,11 +170,7 @@ pub fn finish(mut command: Command) -> Output {
             None => std::thread::sleep(Duration::from_millis(10)),
         }
     };
-    Output {
-        status,
-        stdout: stdout.join().expect("stdout"),
-        stderr: stderr.join().expect("stderr"),
-    }
+    Output { status, stdout: stdout.join().expect("stdout"), stderr: stderr.join().expect("stderr") }
 }
 
 pub fn text(bytes: &[u8]) -> String {
@@ -253,9 +219,8 @@ fn serve(stream: TcpStream, answer: Answer, address: SocketAddr) {
     let mut line = String::new();
     let mut key = None;
     while reader.read_line(&mut line).is_ok_and(|length| length > 2) {
-        if let Some((_, value)) = line
-            .split_once(':')
-            .filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))
+        if let Some((_, value)) =
+            line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))
         {
             key = Some(value.trim().to_owned());
         }
@@ -276,11 +241,7 @@ fn serve(stream: TcpStream, answer: Answer, address: SocketAddr) {
 /// The answer to a WebSocket handshake, and one text frame that says "hello".
 fn websocket_hello(key: &str) -> Vec<u8> {
     let script = "import base64,hashlib,sys;print(base64.b64encode(hashlib.sha1((sys.argv[1]+'258EAFA5-E914-47DA-95CA-C5AB0DC85B11').encode()).digest()).decode())";
-    let accept = Command::new("/usr/bin/python3")
-        .args(["-c", script, key])
-        .output()
-        .expect("python3")
-        .stdout;
+    let accept = Command::new("/usr/bin/python3").args(["-c", script, key]).output().expect("python3").stdout;
     let mut bytes = format!("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n", text(&accept).trim()).into_bytes();
     bytes.extend_from_slice(b"\x81\x05hello");
     bytes
@@ -307,23 +268,16 @@ impl Page {
             .expect("page")["targetId"]
             .clone();
         let attached = cdp
-            .call(
-                "Target.attachToTarget",
-                json!({ "targetId": target, "flatten": true }),
-                LIMIT,
-            )
+            .call("Target.attachToTarget", json!({ "targetId": target, "flatten": true }), LIMIT)
             .expect("attach");
-        let page = Page {
-            session: attached["sessionId"].as_str().expect("session").to_owned(),
-        };
+        let page = Page { session: attached["sessionId"].as_str().expect("session").to_owned() };
         page.call(cdp, "Page.enable", json!({}));
         page.go(cdp, url);
         page
     }
 
     pub fn call(&self, cdp: &mut Connection, method: &str, params: Value) -> Value {
-        self.try_call(cdp, method, params)
-            .unwrap_or_else(|error| panic!("{error}"))
+        self.try_call(cdp, method, params).unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub fn try_call(
@@ -338,10 +292,7 @@ impl Page {
     /// Navigates and waits for the page to be complete; returns the error text of a navigation that failed.
     pub fn go(&self, cdp: &mut Connection, url: &str) -> Option<String> {
         let result = self.call(cdp, "Page.navigate", json!({ "url": url }));
-        let error = result
-            .get("errorText")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        let error = result.get("errorText").and_then(Value::as_str).map(str::to_owned);
         if error.is_none() {
             self.until(cdp, "document.readyState === 'complete'");
         }
@@ -350,13 +301,9 @@ impl Page {
 
     /// The value of an expression; promises are awaited.
     pub fn evaluate(&self, cdp: &mut Connection, expression: &str) -> Value {
-        let params =
-            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let result = self.call(cdp, "Runtime.evaluate", params);
-        assert!(
-            result.get("exceptionDetails").is_none(),
-            "{expression}: {result}"
-        );
+        assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
         result["result"].get("value").cloned().unwrap_or_default()
     }
 
@@ -383,17 +330,11 @@ pub fn base64(text: &str) -> Vec<u8> {
         b'/' => 63,
         other => panic!("not base64: {other}"),
     };
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter(|byte| *byte != b'=')
-        .map(value)
-        .collect();
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'=').map(value).collect();
     let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
     for group in digits.chunks(4) {
-        let bits = group
-            .iter()
-            .fold(0u32, |bits, digit| (bits << 6) | u32::from(*digit))
-            << (6 * (4 - group.len()));
+        let bits =
+            group.iter().fold(0u32, |bits, digit| (bits << 6) | u32::from(*digit)) << (6 * (4 - group.len()));
         bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len()]);
     }
     bytes
@@ -406,10 +347,7 @@ pub fn is_png(bytes: &[u8]) -> bool {
 /// Whether a process is there (and not only waiting to be collected).
 pub fn is_alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    status
-        .rsplit(") ")
-        .next()
-        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
 }
 
 pub fn stop(mut browser: Browser) {

@@ -6,9 +6,7 @@ use sandbox::{FileRule, Layer, Policy, Requirement};
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut policy = Policy::new("battery");
     policy.files = FileRule::system_programs();
-    policy
-        .files
-        .extend(FileRule::identity_files(&policy.identity, "user", "/tmp"));
+    policy.files.extend(FileRule::identity_files(&policy.identity, "user", "/tmp"));
     policy.files.push(FileRule::temporary("/tmp", 16 << 20));
     policy.files.push(FileRule::temporary("/dev/shm", 16 << 20));
     policy.limits.open_files = 256;

@@ -9,24 +9,15 @@ fn plan(program: &str, arguments: &[&str]) -> Result<Plan, Box<dyn std::error::E
     let mut policy = Policy::new("cost");
     policy.network = Network::Proxy { port: 3128 };
     policy.files = FileRule::system_programs();
-    policy
-        .files
-        .extend(FileRule::identity_files(&policy.identity, "user", "/tmp"));
-    for path in [
-        "/etc/fonts",
-        "/etc/ssl/certs",
-        "/etc/localtime",
-        "/etc/hosts",
-    ] {
+    policy.files.extend(FileRule::identity_files(&policy.identity, "user", "/tmp"));
+    for path in ["/etc/fonts", "/etc/ssl/certs", "/etc/localtime", "/etc/hosts"] {
         policy.files.push(FileRule::read_only_if_present(path));
     }
     policy.files.push(FileRule::temporary("/tmp", 64 << 20));
     policy.files.push(FileRule::temporary("/dev/shm", 64 << 20));
     policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(60001);
-    let program = Program {
-        path: program.into(),
-        arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
-    };
+    let program =
+        Program { path: program.into(), arguments: arguments.iter().map(|a| (*a).to_owned()).collect() };
     Ok(policy.plan(&HostFacts::gather(&policy)?, &program)?)
 }
 
@@ -45,10 +36,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("total", Timings::total),
     ];
     for (name, phase) in phases {
-        let mut values: Vec<f64> = timings
-            .iter()
-            .map(|t| phase(t).as_secs_f64() * 1000.0)
-            .collect();
+        let mut values: Vec<f64> = timings.iter().map(|t| phase(t).as_secs_f64() * 1000.0).collect();
         values.sort_by(f64::total_cmp);
         println!("{name}-min {:.2} ms", values[0]);
         println!("{name}-median {:.2} ms", values[values.len() / 2]);

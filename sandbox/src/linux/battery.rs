@@ -72,13 +72,7 @@ impl fmt::Display for Report {
                 Outcome::NotTried(detail) => ("not tried", detail),
             };
             let layers: Vec<&str> = finding.layers.iter().map(|layer| layer.name()).collect();
-            writeln!(
-                f,
-                "{word}  {}: {} ({detail}) [{}]",
-                finding.name,
-                finding.attempt,
-                layers.join(", ")
-            )?;
+            writeln!(f, "{word}  {}: {} ({detail}) [{}]", finding.name, finding.attempt, layers.join(", "))?;
         }
         let open = self.open().count();
         writeln!(f, "{} probes, {open} got through", self.findings.len())
@@ -89,21 +83,16 @@ impl fmt::Display for Report {
 pub fn run(policy: &Policy, options: &Options) -> Result<Report, Error> {
     let mut policy = policy.clone();
     let outside = Outside::put_up(&policy, options, FOLDER.into())?;
-    policy
-        .files
-        .push(FileRule::writable(outside.writable_folder(), FOLDER));
+    policy.files.push(FileRule::writable(outside.writable_folder(), FOLDER));
     let kept = crate::linux::limits::would_be_kept(&policy, options.cgroup_parent.as_deref());
     let canaries = serde_json::to_string(&outside.describe(&policy, kept))
         .map_err(|e| doing("describe the canaries")(e.into()))?;
-    let program = Program {
-        path: "/battery-program".into(),
-        arguments: vec!["battery".to_owned(), canaries],
-    };
+    let program =
+        Program { path: "/battery-program".into(), arguments: vec!["battery".to_owned(), canaries] };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
     let (mut reader, writer) = std::io::pipe().map_err(doing("make a pipe"))?;
-    let mut launch = Launch::new(plan)
-        .executable(embedded::probe()?)
-        .stdout(Stdio::Descriptor(writer.into()));
+    let mut launch =
+        Launch::new(plan).executable(embedded::probe()?).stdout(Stdio::Descriptor(writer.into()));
     if let Some(path) = &options.bubblewrap {
         launch = launch.bubblewrap(path);
     }
@@ -117,9 +106,7 @@ pub fn run(policy: &Policy, options: &Options) -> Result<Report, Error> {
         let mut text = String::new();
         reader.read_to_string(&mut text).map(|_| text)
     });
-    let status = sandbox
-        .wait_timeout(options.timeout)
-        .map_err(doing("wait for the battery"))?;
+    let status = sandbox.wait_timeout(options.timeout).map_err(doing("wait for the battery"))?;
     drop(sandbox);
     let text = text
         .join()
@@ -128,9 +115,7 @@ pub fn run(policy: &Policy, options: &Options) -> Result<Report, Error> {
     match status {
         Some(status) if status.success() => {}
         Some(status) => {
-            return Err(doing("run the battery")(std::io::Error::other(format!(
-                "{status} after {text}"
-            ))));
+            return Err(doing("run the battery")(std::io::Error::other(format!("{status} after {text}"))));
         }
         None => return Err(Error::Timeout(options.timeout, text)),
     }

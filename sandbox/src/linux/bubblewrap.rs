@@ -6,12 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where distributions put it. `PATH` is not asked: it belongs to whoever started the launcher.
-const PLACES: [&str; 4] = [
-    "/usr/bin/bwrap",
-    "/usr/local/bin/bwrap",
-    "/bin/bwrap",
-    "/run/current-system/sw/bin/bwrap",
-];
+const PLACES: [&str; 4] =
+    ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
 /// The bubblewrap to use, checked.
 pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
@@ -31,13 +27,8 @@ fn check(path: &Path) -> Result<PathBuf, Error> {
     if !path.is_absolute() {
         return Err(missing(format!("{}: not an absolute path", path.display())));
     }
-    let real = path
-        .canonicalize()
-        .map_err(|e| missing(format!("{}: {e}", path.display())))?;
-    let metadata = |path: &Path| {
-        path.metadata()
-            .map_err(|e| missing(format!("{}: {e}", path.display())))
-    };
+    let real = path.canonicalize().map_err(|e| missing(format!("{}: {e}", path.display())))?;
+    let metadata = |path: &Path| path.metadata().map_err(|e| missing(format!("{}: {e}", path.display())));
     let program = metadata(&real)?;
     if !program.is_file() || program.mode() & 0o111 == 0 {
         return Err(missing(format!("{}: not a program", real.display())));
@@ -65,10 +56,7 @@ fn writable_by_others(metadata: &Metadata) -> Option<String> {
     }
     // A sticky folder (/tmp) lets nobody replace what is another's, but lets everybody add.
     if metadata.mode() & 0o022 != 0 {
-        return Some(format!(
-            "can be written by others (mode {:o})",
-            metadata.mode() & 0o7777
-        ));
+        return Some(format!("can be written by others (mode {:o})", metadata.mode() & 0o7777));
     }
     None
 }
@@ -77,9 +65,7 @@ fn missing(reason: String) -> Error {
     Error::Layer {
         layer: Layer::Bubblewrap,
         reason,
-        fix: Some(super::fixes::install_bubblewrap(
-            super::fixes::distribution(),
-        )),
+        fix: Some(super::fixes::install_bubblewrap(super::fixes::distribution())),
     }
 }
 

@@ -61,31 +61,19 @@ pub(crate) fn scratch(name: &'static str) -> Result<OwnedFd, Error> {
 }
 
 fn create(name: &str, more: MFdFlags) -> nix::Result<OwnedFd> {
-    memfd_create(
-        name,
-        MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | more,
-    )
+    memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING | more)
 }
 
-fn sealed(
-    name: &'static str,
-    file: nix::Result<OwnedFd>,
-    content: &[u8],
-) -> Result<OwnedFd, Error> {
+fn sealed(name: &'static str, file: nix::Result<OwnedFd>, content: &[u8]) -> Result<OwnedFd, Error> {
     let mut file = File::from(file.map_err(|e| failed(name, e.into()))?);
     file.write_all(content).map_err(|e| failed(name, e))?;
     file.rewind().map_err(|e| failed(name, e))?;
-    let seals = SealFlag::F_SEAL_WRITE
-        | SealFlag::F_SEAL_GROW
-        | SealFlag::F_SEAL_SHRINK
-        | SealFlag::F_SEAL_SEAL;
+    let seals =
+        SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).map_err(|e| failed(name, e.into()))?;
     Ok(file.into())
 }
 
 fn failed(name: &str, source: std::io::Error) -> Error {
-    Error::Io {
-        what: format!("memory file {name}"),
-        source,
-    }
+    Error::Io { what: format!("memory file {name}"), source }
 }

@@ -10,10 +10,7 @@ impl HostFacts {
     pub fn gather(policy: &Policy) -> Result<HostFacts, Error> {
         let look = |path: std::path::PathBuf| match kind_of(&path) {
             Ok(kind) => Ok((path, kind)),
-            Err(source) => Err(Error::Io {
-                what: format!("look at {}", path.display()),
-                source,
-            }),
+            Err(source) => Err(Error::Io { what: format!("look at {}", path.display()), source }),
         };
         let paths: Result<Vec<_>, Error> = policy.host_paths().into_iter().map(look).collect();
         Ok(HostFacts::from_paths(paths?))
@@ -30,16 +27,10 @@ fn kind_of(path: &Path) -> io::Result<PathKind> {
     Ok(if kind.is_symlink() {
         let target = path.read_link()?;
         match path.canonicalize() {
-            Ok(resolved) => PathKind::Link {
-                target,
-                ends_at: Box::new(kind_of(&resolved)?),
-                resolved,
-            },
-            Err(e) if is_absent(&e) => PathKind::Link {
-                resolved: target.clone(),
-                target,
-                ends_at: Box::new(PathKind::Missing),
-            },
+            Ok(resolved) => PathKind::Link { target, ends_at: Box::new(kind_of(&resolved)?), resolved },
+            Err(e) if is_absent(&e) => {
+                PathKind::Link { resolved: target.clone(), target, ends_at: Box::new(PathKind::Missing) }
+            }
             Err(e) => return Err(e),
         }
     } else if kind.is_dir() {
@@ -52,8 +43,5 @@ fn kind_of(path: &Path) -> io::Result<PathKind> {
 }
 
 fn is_absent(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-    )
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

@@ -135,14 +135,8 @@ mod tests {
         let cases = [
             ("ID=debian\n", Distribution::Debian),
             ("ID=ubuntu\nID_LIKE=debian\n", Distribution::Ubuntu),
-            (
-                "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n",
-                Distribution::Ubuntu,
-            ),
-            (
-                "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n",
-                Distribution::Fedora,
-            ),
+            ("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Distribution::Ubuntu),
+            ("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", Distribution::Fedora),
             ("ID=arch\n", Distribution::Arch),
             ("ID=void\n", Distribution::Other),
             ("", Distribution::Other),

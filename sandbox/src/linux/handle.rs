@@ -67,13 +67,9 @@ impl Inside {
     pub(crate) fn new(mut guard: Child, lifeline: OwnedFd) -> Result<Self, Error> {
         let pid = i32::try_from(guard.id()).expect("process ids are positive");
         match sys::pidfd_open(pid) {
-            Ok(guard_pidfd) => Ok(Inside {
-                guard,
-                guard_pidfd,
-                lifeline: Some(lifeline),
-                program: None,
-                ended: None,
-            }),
+            Ok(guard_pidfd) => {
+                Ok(Inside { guard, guard_pidfd, lifeline: Some(lifeline), program: None, ended: None })
+            }
             Err(e) => {
                 // Its socket closes with this error, so it ends by itself; the kill is for haste.
                 let _ = guard.kill();
@@ -88,23 +84,14 @@ impl Inside {
         let pidfd = sys::pidfd_open(pid).map_err(doing("make a descriptor of the program"))?;
         let init = parent_of(pid).map_err(doing("find the sandbox's process 1"))?;
         // Not readable on some hardened kernels; only `connect_inside` needs it, and says so.
-        let network = std::fs::File::open(format!("/proc/{pid}/ns/net"))
-            .ok()
-            .map(OwnedFd::from);
-        self.program = Some(Program {
-            pid,
-            pidfd,
-            init,
-            network,
-        });
+        let network = std::fs::File::open(format!("/proc/{pid}/ns/net")).ok().map(OwnedFd::from);
+        self.program = Some(Program { pid, pidfd, init, network });
         Ok(())
     }
 
     /// The socket to stage 1.
     pub(crate) fn socket(&self) -> &OwnedFd {
-        self.lifeline
-            .as_ref()
-            .expect("only taken to end everything")
+        self.lifeline.as_ref().expect("only taken to end everything")
     }
 
     /// Every process that must be moved to put the program under a limit, outermost first.
@@ -124,9 +111,7 @@ impl Inside {
     }
 
     fn program(&self) -> &Program {
-        self.program
-            .as_ref()
-            .expect("a sandbox is handed out only after stage 2 spoke")
+        self.program.as_ref().expect("a sandbox is handed out only after stage 2 spoke")
     }
 
     fn kill_all(&mut self) -> io::Result<ExitStatus> {
@@ -209,13 +194,7 @@ impl Sandbox {
         timings: Timings,
         listener: Option<TcpListener>,
     ) -> Self {
-        Sandbox {
-            inside,
-            limiter,
-            layers,
-            timings,
-            listener,
-        }
+        Sandbox { inside, limiter, layers, timings, listener }
     }
 
     /// The program's process id, as the launcher sees it.
@@ -285,8 +264,8 @@ impl Sandbox {
         let owner = owner_to_enter(network)?;
         let mut numbers = vec![network.as_raw_fd()];
         numbers.extend(owner.as_ref().map(AsRawFd::as_raw_fd));
-        let answer = channel::send(socket.as_fd(), b"dial", &numbers)
-            .and_then(|()| channel::receive(socket.as_fd()));
+        let answer =
+            channel::send(socket.as_fd(), b"dial", &numbers).and_then(|()| channel::receive(socket.as_fd()));
         // One answer, then it ends: this does not wait long.
         helper.wait()?;
         let answer = answer?;

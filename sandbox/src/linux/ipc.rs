@@ -51,14 +51,8 @@ impl MessageQueue {
         let flags = libc::O_CREAT | libc::O_EXCL | libc::O_RDWR | libc::O_CLOEXEC;
         let mode: libc::mode_t = 0o666;
         // SAFETY: the name ends with NUL; with O_CREAT come the mode and, as null, the defaults.
-        let descriptor = unsafe {
-            libc::mq_open(
-                name.as_ptr(),
-                flags,
-                mode,
-                std::ptr::null::<libc::mq_attr>(),
-            )
-        };
+        let descriptor =
+            unsafe { libc::mq_open(name.as_ptr(), flags, mode, std::ptr::null::<libc::mq_attr>()) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -4,8 +4,8 @@ use crate::syscalls::{Answer, Condition, SyscallPolicy, SyscallRule, Test, Value
 use crate::{Error, PolicyError};
 use sandbox_inside::protocol::Instruction;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
 };
 use std::collections::BTreeMap;
 
@@ -50,16 +50,10 @@ fn filter(
         Answer::Enosys => libc::ENOSYS,
     };
     let errno = u32::try_from(errno).expect("error numbers are positive");
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(errno),
-        arch,
-    )
-    .map_err(|e| wrong("filter", &e.to_string()))?;
-    let program: BpfProgram = filter
-        .try_into()
-        .map_err(|e: seccompiler::BackendError| wrong("filter", &e.to_string()))?;
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)
+        .map_err(|e| wrong("filter", &e.to_string()))?;
+    let program: BpfProgram =
+        filter.try_into().map_err(|e: seccompiler::BackendError| wrong("filter", &e.to_string()))?;
     let mut packed = refuse_x32();
     packed.extend(program.iter().map(|i| Instruction(i.code, i.jt, i.jf, i.k)));
     Ok(packed)
@@ -93,11 +87,7 @@ fn alternatives(rule: &SyscallRule) -> Result<Vec<SeccompRule>, Error> {
         let choices = choices(condition).map_err(|e| wrong(&rule.calls[0], &e))?;
         ways = ways
             .iter()
-            .flat_map(|way| {
-                choices
-                    .iter()
-                    .map(|choice| way.iter().chain(choice).cloned().collect())
-            })
+            .flat_map(|way| choices.iter().map(|choice| way.iter().chain(choice).cloned().collect()))
             .collect();
     }
     ways.into_iter()
@@ -109,31 +99,17 @@ fn alternatives(rule: &SyscallRule) -> Result<Vec<SeccompRule>, Error> {
 /// A condition as a choice between conjunctions.
 fn choices(condition: &Condition) -> Result<Vec<Vec<SeccompCondition>>, String> {
     let compare = |op: SeccompCmpOp, value: u64| {
-        SeccompCondition::new(condition.arg, SeccompCmpArgLen::Dword, op, value)
-            .map_err(|e| e.to_string())
+        SeccompCondition::new(condition.arg, SeccompCmpArgLen::Dword, op, value).map_err(|e| e.to_string())
     };
-    let numbers: Vec<u64> = condition
-        .test
-        .values()
-        .iter()
-        .filter_map(Value::number)
-        .map(u64::from)
-        .collect();
+    let numbers: Vec<u64> = condition.test.values().iter().filter_map(Value::number).map(u64::from).collect();
     match condition.test {
-        Test::OneOf(_) => numbers
-            .iter()
-            .map(|n| Ok(vec![compare(SeccompCmpOp::Eq, *n)?]))
-            .collect(),
-        Test::NoneOf(_) => Ok(vec![
-            numbers
-                .iter()
-                .map(|n| compare(SeccompCmpOp::Ne, *n))
-                .collect::<Result<_, _>>()?,
-        ]),
-        Test::AnyBitOf(_) => numbers
-            .iter()
-            .map(|n| Ok(vec![compare(SeccompCmpOp::MaskedEq(*n), *n)?]))
-            .collect(),
+        Test::OneOf(_) => numbers.iter().map(|n| Ok(vec![compare(SeccompCmpOp::Eq, *n)?])).collect(),
+        Test::NoneOf(_) => {
+            Ok(vec![numbers.iter().map(|n| compare(SeccompCmpOp::Ne, *n)).collect::<Result<_, _>>()?])
+        }
+        Test::AnyBitOf(_) => {
+            numbers.iter().map(|n| Ok(vec![compare(SeccompCmpOp::MaskedEq(*n), *n)?])).collect()
+        }
         Test::NoBitOf(_) => {
             let mask = numbers.iter().fold(0, |all, n| all | n);
             Ok(vec![vec![compare(SeccompCmpOp::MaskedEq(mask), 0)?]])
@@ -142,10 +118,7 @@ fn choices(condition: &Condition) -> Result<Vec<Vec<SeccompCondition>>, String> 
 }
 
 fn wrong(rule: &str, problem: &str) -> Error {
-    Error::Policy(PolicyError::Syscall {
-        rule: rule.to_owned(),
-        problem: problem.to_owned(),
-    })
+    Error::Policy(PolicyError::Syscall { rule: rule.to_owned(), problem: problem.to_owned() })
 }
 
 /// The number of a call: `None` if only other architectures have it, an error if none has.
@@ -156,10 +129,7 @@ fn number(rule: &SyscallRule, call: &str) -> Result<Option<i64>, Error> {
     if OF_OTHER_ARCHITECTURES.contains(&call) {
         return Ok(None);
     }
-    Err(wrong(
-        &rule.calls[0],
-        &format!("unknown system call {call:?}"),
-    ))
+    Err(wrong(&rule.calls[0], &format!("unknown system call {call:?}")))
 }
 
 /// Calls that a rule may name and that some architecture supported here lacks.
@@ -340,12 +310,7 @@ mod tests {
 
     fn native(number: i64, args: [u64; 6]) -> u32 {
         let programs = compile(&SyscallPolicy::default()).expect("compiles");
-        answer(
-            &programs,
-            NATIVE,
-            u32::try_from(number).expect("small"),
-            args,
-        )
+        answer(&programs, NATIVE, u32::try_from(number).expect("small"), args)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -358,24 +323,12 @@ mod tests {
         assert_eq!(native(libc::SYS_socket, [40, 1, 0, 0, 0, 0]), EPERM);
         assert_eq!(native(libc::SYS_socket, [16, 3, 0, 0, 0, 0]), ALLOW);
         assert_eq!(native(libc::SYS_socket, [16, 3, 12, 0, 0, 0]), EPERM);
-        assert_eq!(
-            native(libc::SYS_unshare, [0x1000_0000, 0, 0, 0, 0, 0]),
-            ALLOW
-        );
-        assert_eq!(
-            native(libc::SYS_unshare, [0x1002_0000, 0, 0, 0, 0, 0]),
-            EPERM
-        );
+        assert_eq!(native(libc::SYS_unshare, [0x1000_0000, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(native(libc::SYS_unshare, [0x1002_0000, 0, 0, 0, 0, 0]), EPERM);
         assert_eq!(native(libc::SYS_clone, [0x7000_0011, 0, 0, 0, 0, 0]), ALLOW);
         assert_eq!(native(libc::SYS_clone, [0x0802_0011, 0, 0, 0, 0, 0]), EPERM);
-        assert_eq!(
-            native(libc::SYS_personality, [0xffff_ffff, 0, 0, 0, 0, 0]),
-            ALLOW
-        );
-        assert_eq!(
-            native(libc::SYS_personality, [0x0004_0000, 0, 0, 0, 0, 0]),
-            EPERM
-        );
+        assert_eq!(native(libc::SYS_personality, [0xffff_ffff, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(native(libc::SYS_personality, [0x0004_0000, 0, 0, 0, 0, 0]), EPERM);
     }
 
     #[cfg(target_arch = "x86_64")]

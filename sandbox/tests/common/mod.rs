@@ -17,14 +17,10 @@ pub(crate) fn is_root() -> bool {
 pub(crate) fn policy() -> Policy {
     let mut policy = Policy::new("test");
     policy.files = FileRule::system_programs();
-    policy
-        .files
-        .extend(FileRule::identity_files(&policy.identity, "tester", "/tmp"));
+    policy.files.extend(FileRule::identity_files(&policy.identity, "tester", "/tmp"));
     policy.files.push(FileRule::temporary("/tmp", 16 << 20));
     policy.files.push(FileRule::temporary("/dev/shm", 16 << 20));
-    policy
-        .environment
-        .insert("PATH".into(), "/usr/bin:/bin".into());
+    policy.environment.insert("PATH".into(), "/usr/bin:/bin".into());
     policy.working_folder = "/tmp".into();
     policy.limits.open_files = 256;
     policy.identity.host_uid = is_root().then_some(PRIVATE_UID);
@@ -38,13 +34,9 @@ pub(crate) fn shell(policy: &Policy, script: &str) -> Plan {
 
 /// The plan for a program under `policy`.
 pub(crate) fn program(policy: &Policy, path: &str, arguments: &[&str]) -> Plan {
-    let program = Program {
-        path: path.into(),
-        arguments: arguments.iter().map(|a| (*a).to_owned()).collect(),
-    };
-    policy
-        .plan(&HostFacts::gather(policy).expect("facts"), &program)
-        .expect("plan")
+    let program =
+        Program { path: path.into(), arguments: arguments.iter().map(|a| (*a).to_owned()).collect() };
+    policy.plan(&HostFacts::gather(policy).expect("facts"), &program).expect("plan")
 }
 
 /// Runs a script and returns its status and output.
@@ -52,9 +44,7 @@ pub(crate) fn output(policy: &Policy, script: &str) -> (i32, String) {
     use std::io::Read;
     let (mut reader, writer) = std::io::pipe().expect("pipe");
     let mut sandbox = Launch::new(shell(policy, script))
-        .stdout(sandbox::Stdio::Descriptor(
-            writer.try_clone().expect("copy").into(),
-        ))
+        .stdout(sandbox::Stdio::Descriptor(writer.try_clone().expect("copy").into()))
         .stderr(sandbox::Stdio::Descriptor(writer.into()))
         .spawn()
         .expect("starts");
@@ -95,13 +85,7 @@ pub(crate) fn as_ordinary_user(name: &str) {
     use std::os::unix::process::CommandExt;
     assert!(is_root(), "becoming an ordinary user takes root");
     let output = Command::new(std::env::current_exe().expect("own path"))
-        .args([
-            "--exact",
-            name,
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
+        .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
         .uid(PRIVATE_UID)
         .gid(PRIVATE_UID)
         .env("HOME", "/nonexistent")

@@ -5,13 +5,8 @@ use crate::layer::Layer;
 use caps::{CapSet, Capability};
 use std::collections::HashSet;
 
-const SETS: [CapSet; 5] = [
-    CapSet::Bounding,
-    CapSet::Ambient,
-    CapSet::Effective,
-    CapSet::Inheritable,
-    CapSet::Permitted,
-];
+const SETS: [CapSet; 5] =
+    [CapSet::Bounding, CapSet::Ambient, CapSet::Effective, CapSet::Inheritable, CapSet::Permitted];
 
 /// Empties the bounding set, as far as bubblewrap has not done so already.
 pub fn drop_bounding_set() -> Result<(), Failure> {
@@ -35,6 +30,5 @@ pub fn verify_none() -> Result<(), Failure> {
 }
 
 fn read(set: CapSet) -> Result<HashSet<Capability>, Failure> {
-    caps::read(None, set)
-        .map_err(|e| Failure::of(Layer::Capabilities, format!("read the {set:?} set: {e}")))
+    caps::read(None, set).map_err(|e| Failure::of(Layer::Capabilities, format!("read the {set:?} set: {e}")))
 }

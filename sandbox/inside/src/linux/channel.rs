@@ -3,8 +3,8 @@
 use super::sys;
 use crate::protocol::{MAX_DESCRIPTORS, MAX_RECORD};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr,
-    recvmsg, sendmsg, setsockopt, socketpair, sockopt,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg,
+    sendmsg, setsockopt, socketpair, sockopt,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,12 +22,7 @@ pub struct Message {
 
 /// Two connected sockets, close-on-exec, that keep messages apart.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(
-        AddressFamily::Unix,
-        SockType::SeqPacket,
-        None,
-        SockFlag::SOCK_CLOEXEC,
-    )?)
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
 }
 
 /// Has the kernel tell with each message received on `socket` who sent it.
@@ -38,11 +33,7 @@ pub fn want_sender(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Sends one message.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
     let rights = [ControlMessage::ScmRights(descriptors)];
-    let control = if descriptors.is_empty() {
-        &[]
-    } else {
-        &rights[..]
-    };
+    let control = if descriptors.is_empty() { &[] } else { &rights[..] };
     let sent = sendmsg::<UnixAddr>(
         socket.as_raw_fd(),
         &[IoSlice::new(bytes)],
@@ -50,11 +41,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::
         MsgFlags::MSG_NOSIGNAL,
         None,
     )?;
-    if sent == bytes.len() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
-    }
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Receives one message.
@@ -89,14 +76,8 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Message> {
                 _ => {}
             }
         }
-        if received
-            .flags
-            .intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC)
-        {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "message longer than agreed",
-            ));
+        if received.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "message longer than agreed"));
         }
         received.bytes
     };

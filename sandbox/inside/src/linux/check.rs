@@ -12,14 +12,12 @@ pub fn run(words: &[&str]) -> ExitCode {
         [question, uid] => (*question, uid.parse::<u32>().ok()),
         _ => return ExitCode::from(255),
     };
-    let answer = uid
-        .map_or(Ok(()), become_user)
-        .and_then(|()| match question {
-            "start" => Ok(()),
-            "user-namespace" => user_namespace(),
-            "capabilities" => user_namespace().and_then(|()| unshare(CloneFlags::CLONE_NEWNS)),
-            _ => Err(nix::Error::ENOSYS),
-        });
+    let answer = uid.map_or(Ok(()), become_user).and_then(|()| match question {
+        "start" => Ok(()),
+        "user-namespace" => user_namespace(),
+        "capabilities" => user_namespace().and_then(|()| unshare(CloneFlags::CLONE_NEWNS)),
+        _ => Err(nix::Error::ENOSYS),
+    });
     match answer {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ExitCode::from(u8::try_from(error as i32).unwrap_or(255)),

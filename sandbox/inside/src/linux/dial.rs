@@ -33,11 +33,6 @@ fn answer() -> io::Result<()> {
         }
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }
-    let socket = socket(
-        AddressFamily::Inet,
-        SockType::Stream,
-        SockFlag::SOCK_CLOEXEC,
-        None,
-    )?;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     channel::send(input.as_fd(), b"socket", &[socket.as_raw_fd()])
 }

@@ -4,8 +4,8 @@ use super::{Failure, sys};
 use crate::layer::{Layer, Requirement};
 use crate::protocol::{Landlock, LandlockRule, Right};
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use std::os::fd::AsFd;
 
@@ -45,9 +45,7 @@ fn try_restrict(orders: &Landlock) -> Result<(), String> {
     let mut created = ruleset.create().map_err(|e| named(&e))?;
     for rule in &orders.rules {
         if let Some(beneath) = rule_for(rule, abi)? {
-            created = created
-                .add_rule(beneath)
-                .map_err(|e| format!("{}: {e}", rule.path.display()))?;
+            created = created.add_rule(beneath).map_err(|e| format!("{}: {e}", rule.path.display()))?;
         }
     }
     let status = created.restrict_self().map_err(|e| named(&e))?;
@@ -61,12 +59,9 @@ fn rule_for(rule: &LandlockRule, abi: ABI) -> Result<Option<PathBeneath<PathFd>>
     let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", rule.path.display());
     let file = PathFd::new(&rule.path).map_err(|e| failed(&e))?;
     let stat = nix::sys::stat::fstat(file.as_fd()).map_err(|e| failed(&e))?;
-    let mut access = rule
-        .rights
-        .iter()
-        .map(|right| rights_of(*right))
-        .fold(BitFlags::empty(), |all, right| all | right)
-        & AccessFs::from_all(abi);
+    let mut access =
+        rule.rights.iter().map(|right| rights_of(*right)).fold(BitFlags::empty(), |all, right| all | right)
+            & AccessFs::from_all(abi);
     if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
         access &= AccessFs::from_file(abi);
     }

@@ -27,17 +27,11 @@ pub struct Failure {
 impl Failure {
     /// A failure of `layer`.
     pub fn of(layer: Layer, message: impl fmt::Display) -> Self {
-        Failure {
-            layer: Some(layer),
-            message: message.to_string(),
-        }
+        Failure { layer: Some(layer), message: message.to_string() }
     }
 
     /// A failure that belongs to no layer.
     pub fn other(message: impl fmt::Display) -> Self {
-        Failure {
-            layer: None,
-            message: message.to_string(),
-        }
+        Failure { layer: None, message: message.to_string() }
     }
 }

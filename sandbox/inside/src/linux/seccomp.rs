@@ -30,10 +30,5 @@ fn verify(orders: &Seccomp) -> Result<(), Failure> {
 }
 
 fn unpack(Instruction(code, jt, jf, k): &Instruction) -> sock_filter {
-    sock_filter {
-        code: *code,
-        jt: *jt,
-        jf: *jf,
-        k: *k,
-    }
+    sock_filter { code: *code, jt: *jt, jf: *jf, k: *k }
 }

@@ -69,10 +69,7 @@ fn receive_order() -> std::io::Result<(StageOne, Vec<OwnedFd>)> {
 }
 
 fn report(order: &StageOne, descriptors: &[OwnedFd], failure: Failure) {
-    let record = Record::Failed {
-        layer: failure.layer,
-        message: failure.message,
-    };
+    let record = Record::Failed { layer: failure.layer, message: failure.message };
     if let Ok(status) = named(descriptors, order.status) {
         // If the launcher is gone there is nobody to tell.
         let _ = channel::send_record(&status, &record, &[]);
@@ -87,12 +84,8 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
         .map_err(|e| Failure::other(format!("become subreaper: {e}")))?;
     if let Some(number) = order.network_namespace {
-        setns(named(descriptors, number)?, CloneFlags::CLONE_NEWNET).map_err(|e| {
-            Failure::of(
-                Layer::Network,
-                format!("enter the prepared network namespace: {e}"),
-            )
-        })?;
+        setns(named(descriptors, number)?, CloneFlags::CLONE_NEWNET)
+            .map_err(|e| Failure::of(Layer::Network, format!("enter the prepared network namespace: {e}")))?;
     }
     if let Some(number) = order.cgroup {
         nix::unistd::write(named(descriptors, number)?, b"0")
@@ -117,9 +110,7 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
                     let message = format!("execute {}: {error}", order.bubblewrap.display());
                     Failure::of(Layer::Bubblewrap, message)
                 }
-                Err(error) => {
-                    Failure::of(Layer::Descriptors, format!("prepare descriptors: {error}"))
-                }
+                Err(error) => Failure::of(Layer::Descriptors, format!("prepare descriptors: {error}")),
             };
             report(order, descriptors, failure);
             std::process::exit(71)
@@ -166,19 +157,11 @@ fn bubblewrap_arguments(order: &StageOne) -> Result<Vec<CString>, Failure> {
 /// In the child: bubblewrap gets an empty input, its complaints go to a file of their own, and of
 /// the other descriptors only the named ones survive.
 fn prepare_descriptors(order: &StageOne) -> std::io::Result<()> {
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     sys::copy_to(null.as_raw_fd(), 0)?;
     sys::copy_to(null.as_raw_fd(), 1)?;
     sys::copy_to(order.complaints, 2)?;
-    let needed = [
-        order.status,
-        order.arguments,
-        order.stages,
-        order.instructions,
-    ];
+    let needed = [order.status, order.arguments, order.stages, order.instructions];
     for number in needed.into_iter().chain(order.inherit.iter().copied()) {
         sys::set_close_on_exec(number, false)?;
     }
@@ -187,10 +170,8 @@ fn prepare_descriptors(order: &StageOne) -> std::io::Result<()> {
 
 /// Waits for the end of bubblewrap or of the launcher, whichever comes first; leaves nothing alive.
 fn guard(order: &StageOne, descriptors: Vec<OwnedFd>, bubblewrap: Pid, pidfd: OwnedFd) -> ExitCode {
-    let launcher: Vec<OwnedFd> = descriptors
-        .into_iter()
-        .filter(|d| d.as_raw_fd() == order.launcher)
-        .collect();
+    let launcher: Vec<OwnedFd> =
+        descriptors.into_iter().filter(|d| d.as_raw_fd() == order.launcher).collect();
     // The pipe ends of the program must not be held open here.
     let status = match launcher.first() {
         Some(launcher) => wait_for_either(launcher.as_fd(), pidfd.as_fd(), bubblewrap),
@@ -261,8 +242,7 @@ fn children() -> Vec<Pid> {
         .filter(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
                 // "pid (name) state ppid …"; the name may contain anything, so from its end.
-                stat.rsplit_once(')')
-                    .and_then(|(_, rest)| rest.split_whitespace().nth(1))
+                stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1))
                     == Some(own.as_str())
             })
         })

@@ -24,10 +24,7 @@ pub fn run(number: &str) -> ExitCode {
         return ExitCode::from(72);
     };
     if let Err(failure) = confine_and_execute(&instructions, &status) {
-        let record = Record::Failed {
-            layer: failure.layer,
-            message: failure.message,
-        };
+        let record = Record::Failed { layer: failure.layer, message: failure.message };
         // If the launcher is gone there is nobody to tell.
         let _ = channel::send_record(&status, &record, &[]);
     }
@@ -42,16 +39,12 @@ fn read_instructions(number: &str) -> std::io::Result<Instructions> {
 }
 
 fn confine_and_execute(orders: &Instructions, status: &OwnedFd) -> Result<(), Failure> {
-    sys::set_close_on_exec(status.as_raw_fd(), true)
-        .map_err(|e| Failure::of(Layer::Descriptors, e))?;
+    sys::set_close_on_exec(status.as_raw_fd(), true).map_err(|e| Failure::of(Layer::Descriptors, e))?;
     let mut missing = Vec::new();
 
     verify::sandbox(&orders.verify)?;
     let listener = orders.listen.map(listen).transpose()?;
-    descriptors::place(
-        &orders.descriptors,
-        &keep(orders, status, listener.as_ref()),
-    )?;
+    descriptors::place(&orders.descriptors, &keep(orders, status, listener.as_ref()))?;
     if let Some(open_files) = orders.open_files {
         limit(open_files)?;
     }
@@ -103,11 +96,9 @@ fn limit(open_files: u64) -> Result<(), Failure> {
     let failed = |what: &str, e: nix::Error| Failure::of(Layer::Limits, format!("{what}: {e}"));
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| failed("RLIMIT_CORE", e))?;
     // Where less is granted already, less it stays.
-    let (_, granted) =
-        getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| failed("RLIMIT_NOFILE", e))?;
+    let (_, granted) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| failed("RLIMIT_NOFILE", e))?;
     let open_files = open_files.min(granted);
-    setrlimit(Resource::RLIMIT_NOFILE, open_files, open_files)
-        .map_err(|e| failed("RLIMIT_NOFILE", e))
+    setrlimit(Resource::RLIMIT_NOFILE, open_files, open_files).map_err(|e| failed("RLIMIT_NOFILE", e))
 }
 
 /// The program, ready to be executed without another allocation or look at a file.
@@ -120,9 +111,8 @@ struct Prepared {
 
 impl Prepared {
     fn new(target: &Target) -> Result<Self, Failure> {
-        std::env::set_current_dir(&target.working_folder).map_err(|e| {
-            Failure::other(format!("folder {}: {e}", target.working_folder.display()))
-        })?;
+        std::env::set_current_dir(&target.working_folder)
+            .map_err(|e| Failure::other(format!("folder {}: {e}", target.working_folder.display())))?;
         let path = match &target.program {
             Executable::Path(path) => path.as_os_str().as_bytes().to_vec(),
             Executable::Descriptor(number) => {
@@ -131,10 +121,7 @@ impl Prepared {
                 Vec::new()
             }
         };
-        let environment = target
-            .environment
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"));
+        let environment = target.environment.iter().map(|(name, value)| format!("{name}={value}"));
         Ok(Prepared {
             program: target.program.clone(),
             path: c_string(path)?,

@@ -48,19 +48,11 @@ pub fn close_range(first: RawFd, last: RawFd, only_mark: bool) -> io::Result<()>
     if first > last {
         return Ok(());
     }
-    let flags = if only_mark {
-        libc::CLOSE_RANGE_CLOEXEC
-    } else {
-        0
-    };
+    let flags = if only_mark { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
     // SAFETY: works on numbers only; ownership is the caller's promise. The raw call is used
     // because the C library's wrapper is younger than the kernel's call.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A descriptor of the process `pid`, which never comes to mean another one. Readable when it ended.
@@ -87,11 +79,7 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
             0,
         )
     };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The Landlock ABI of the kernel; 0 when there is none.
@@ -99,12 +87,7 @@ pub fn landlock_abi() -> u8 {
     const VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads nothing and answers with its version.
     let version = unsafe {
-        libc::syscall(
-            libc::SYS_landlock_create_ruleset,
-            std::ptr::null::<libc::c_void>(),
-            0usize,
-            VERSION,
-        )
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0usize, VERSION)
     };
     u8::try_from(version).unwrap_or(0)
 }
@@ -113,19 +96,9 @@ pub fn landlock_abi() -> u8 {
 pub fn seccomp_available() -> io::Result<()> {
     let action: u32 = libc::SECCOMP_RET_KILL_PROCESS;
     // SAFETY: the kernel reads one u32 from the pointer.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_GET_ACTION_AVAIL,
-            0,
-            &raw const action,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let result =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// `prctl` with one number.
@@ -168,17 +141,9 @@ pub fn exec_descriptor(number: RawFd, arguments: &[CString], environment: &[CStr
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
-    strings
-        .iter()
-        .map(|s| s.as_ptr())
-        .chain(std::iter::once(std::ptr::null()))
-        .collect()
+    strings.iter().map(|s| s.as_ptr()).chain(std::iter::once(std::ptr::null())).collect()
 }
 
 fn check(result: i32) -> io::Result<i32> {
-    if result == -1 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -23,11 +23,7 @@ pub fn sandbox(orders: &Verify) -> Result<(), Failure> {
         no_terminal()?;
     }
     let mounts = read_mounts()?;
-    if orders.read_only_root
-        && !mounts
-            .iter()
-            .any(|m| m.path == Path::new("/") && m.read_only)
-    {
+    if orders.read_only_root && !mounts.iter().any(|m| m.path == Path::new("/") && m.read_only) {
         return Err(Failure::of(Layer::ReadOnlyRoot, "/ is writable"));
     }
     expected_mounts(&orders.mounts, &mounts)
@@ -53,39 +49,25 @@ fn no_new_privileges(status: &BTreeMap<String, String>) -> Result<(), Failure> {
 
 fn identity(orders: &Verify) -> Result<(), Failure> {
     let (uid, gid) = (nix::unistd::getresuid(), nix::unistd::getresgid());
-    let right = uid.is_ok_and(|u| {
-        [u.real, u.effective, u.saved]
-            .iter()
-            .all(|id| id.as_raw() == orders.uid)
-    }) && gid.is_ok_and(|g| {
-        [g.real, g.effective, g.saved]
-            .iter()
-            .all(|id| id.as_raw() == orders.gid)
-    });
+    let right = uid.is_ok_and(|u| [u.real, u.effective, u.saved].iter().all(|id| id.as_raw() == orders.uid))
+        && gid.is_ok_and(|g| [g.real, g.effective, g.saved].iter().all(|id| id.as_raw() == orders.gid));
     if right {
         return Ok(());
     }
-    Err(Failure::of(
-        Layer::Bubblewrap,
-        format!("uid or gid is not {}:{}", orders.uid, orders.gid),
-    ))
+    Err(Failure::of(Layer::Bubblewrap, format!("uid or gid is not {}:{}", orders.uid, orders.gid)))
 }
 
 fn namespace(check: &NamespaceCheck) -> Result<(), Failure> {
     let path = format!("/proc/self/ns/{}", check.kind);
-    let inode = std::fs::metadata(&path)
-        .map_err(|e| Failure::of(check.layer, format!("{path}: {e}")))?
-        .ino();
+    let inode = std::fs::metadata(&path).map_err(|e| Failure::of(check.layer, format!("{path}: {e}")))?.ino();
     match (check.same, inode == check.inode) {
         (true, true) | (false, false) => Ok(()),
-        (true, false) => Err(Failure::of(
-            check.layer,
-            format!("not in the prepared {} namespace", check.kind),
-        )),
-        (false, true) => Err(Failure::of(
-            check.layer,
-            format!("still in the launcher's {} namespace", check.kind),
-        )),
+        (true, false) => {
+            Err(Failure::of(check.layer, format!("not in the prepared {} namespace", check.kind)))
+        }
+        (false, true) => {
+            Err(Failure::of(check.layer, format!("still in the launcher's {} namespace", check.kind)))
+        }
     }
 }
 
@@ -95,19 +77,13 @@ fn process_ids() -> Result<(), Failure> {
     if nix::unistd::getppid().as_raw() == 1 && std::process::id() == 2 {
         return Ok(());
     }
-    Err(Failure::of(
-        Layer::PidNamespace,
-        "not the first child of process 1",
-    ))
+    Err(Failure::of(Layer::PidNamespace, "not the first child of process 1"))
 }
 
 fn no_terminal() -> Result<(), Failure> {
     match std::fs::File::open("/dev/tty") {
         Err(_) => Ok(()),
-        Ok(_) => Err(Failure::of(
-            Layer::Session,
-            "the launcher's terminal can be opened",
-        )),
+        Ok(_) => Err(Failure::of(Layer::Session, "the launcher's terminal can be opened")),
     }
 }
 
@@ -123,8 +99,7 @@ fn read_mounts() -> Result<Vec<Mount>, Failure> {
         .map_err(|e| Failure::of(Layer::Files, format!("/proc/self/mountinfo: {e}")))?;
     text.lines()
         .map(|line| {
-            parse_mount(line)
-                .ok_or_else(|| Failure::of(Layer::Files, format!("cannot read mount {line:?}")))
+            parse_mount(line).ok_or_else(|| Failure::of(Layer::Files, format!("cannot read mount {line:?}")))
         })
         .collect()
 }
@@ -192,15 +167,10 @@ fn expected_mounts(expected: &[ExpectedMount], mounts: &[Mount]) -> Result<(), F
     }
     for (index, mount) in mounts.iter().enumerate() {
         // What is mounted over on the same path cannot be seen.
-        if mounts[index + 1..]
-            .iter()
-            .any(|later| later.path == mount.path)
-        {
+        if mounts[index + 1..].iter().any(|later| later.path == mount.path) {
             continue;
         }
-        let own = OF_BUBBLEWRAP
-            .iter()
-            .any(|path| mount.path == Path::new(path));
+        let own = OF_BUBBLEWRAP.iter().any(|path| mount.path == Path::new(path));
         if own || expected.iter().any(|wanted| wanted.path == mount.path) {
             continue;
         }
@@ -222,18 +192,11 @@ mod tests {
     use super::*;
 
     fn expect(path: &str, read_only: bool, mounts_below: bool) -> ExpectedMount {
-        ExpectedMount {
-            path: path.into(),
-            read_only,
-            mounts_below,
-        }
+        ExpectedMount { path: path.into(), read_only, mounts_below }
     }
 
     fn mounts(lines: &[&str]) -> Vec<Mount> {
-        lines
-            .iter()
-            .map(|line| parse_mount(line).expect("parses"))
-            .collect()
+        lines.iter().map(|line| parse_mount(line).expect("parses")).collect()
     }
 
     const ROOT: &str = "65 42 0:40 /newroot / ro,nosuid,nodev,relatime - tmpfs tmpfs rw";
@@ -270,9 +233,6 @@ mod tests {
     #[test]
     fn escaped_paths_are_read() {
         let line = r"77 65 254:0 / /a\040b\134c ro - ext4 x rw";
-        assert_eq!(
-            parse_mount(line).expect("parses").path,
-            Path::new(r"/a b\c")
-        );
+        assert_eq!(parse_mount(line).expect("parses").path, Path::new(r"/a b\c"));
     }
 }

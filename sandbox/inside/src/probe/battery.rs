@@ -13,9 +13,8 @@ use std::process::ExitCode;
 
 /// The canaries come as JSON in the second argument; the findings go to standard output.
 pub fn run() -> ExitCode {
-    let Some(canaries) = std::env::args()
-        .nth(2)
-        .and_then(|text| serde_json::from_str::<Canaries>(&text).ok())
+    let Some(canaries) =
+        std::env::args().nth(2).and_then(|text| serde_json::from_str::<Canaries>(&text).ok())
     else {
         eprintln!("no canaries");
         return ExitCode::from(2);
@@ -36,16 +35,9 @@ pub fn run() -> ExitCode {
 }
 
 fn all() -> impl Iterator<Item = &'static Probe> {
-    [
-        files::PROBES,
-        processes::PROBES,
-        network::PROBES,
-        kernel::PROBES,
-        execution::PROBES,
-        limits::PROBES,
-    ]
-    .into_iter()
-    .flatten()
+    [files::PROBES, processes::PROBES, network::PROBES, kernel::PROBES, execution::PROBES, limits::PROBES]
+        .into_iter()
+        .flatten()
 }
 
 /// Runs one probe in a child.
@@ -73,9 +65,7 @@ fn apart(probe: &Probe, canaries: &Canaries) -> Outcome {
     let status = waitpid(Pid::from_raw(child), None);
     match (serde_json::from_slice(&text), status) {
         (Ok(outcome), _) => outcome,
-        (Err(_), Ok(WaitStatus::Signaled(_, signal, _))) => {
-            Outcome::Stopped(format!("killed by {signal}"))
-        }
+        (Err(_), Ok(WaitStatus::Signaled(_, signal, _))) => Outcome::Stopped(format!("killed by {signal}")),
         (Err(_), other) => Outcome::NotTried(format!("ended with {other:?}")),
     }
 }

@@ -80,12 +80,7 @@ pub(super) const PROBES: &[Probe] = &[
         name: "hardware-devices",
         attempt: "see devices of the host (memory, kernel log, disks, kvm)",
         layers: &[Layer::Files],
-        run: |c| {
-            exists(
-                c,
-                &["/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/kvm"],
-            )
-        },
+        run: |c| exists(c, &["/dev/mem", "/dev/kmsg", "/dev/vda", "/dev/sda", "/dev/kvm"]),
     },
     Probe {
         name: "path-socket",
@@ -144,8 +139,8 @@ pub(super) const PROBES: &[Probe] = &[
         layers: &[Layer::Files, Layer::Landlock],
         run: |c| {
             let link = c.writable.join("hard-link");
-            let result = fs::hard_link("/proc/self/exe", &link)
-                .or_else(|_| fs::hard_link("/usr/bin/env", &link));
+            let result =
+                fs::hard_link("/proc/self/exe", &link).or_else(|_| fs::hard_link("/usr/bin/env", &link));
             let _ = fs::remove_file(&link);
             Attempt::from(result, "linked")
         },

@@ -24,9 +24,7 @@ pub(super) const PROBES: &[Probe] = &[
                 caps::CapSet::Ambient,
                 caps::CapSet::Bounding,
             ];
-            let some = sets
-                .iter()
-                .any(|set| caps::read(None, *set).is_ok_and(|found| !found.is_empty()));
+            let some = sets.iter().any(|set| caps::read(None, *set).is_ok_and(|found| !found.is_empty()));
             Attempt::open_if(some, "there are some", "none in any set")
         },
     },
@@ -106,12 +104,7 @@ pub(super) const PROBES: &[Probe] = &[
         name: "change-host-name",
         attempt: "change the host's name",
         layers: &[Layer::Seccomp, Layer::Capabilities],
-        run: |_| {
-            Attempt::from(
-                nix::unistd::sethostname("probe").map_err(Into::into),
-                "changed",
-            )
-        },
+        run: |_| Attempt::from(nix::unistd::sethostname("probe").map_err(Into::into), "changed"),
     },
     Probe {
         name: "keyring",

@@ -31,11 +31,7 @@ impl Attempt {
 
     /// From a question.
     pub(crate) fn open_if(open: bool, got: &str, stopped: &str) -> Attempt {
-        if open {
-            Attempt::Open(got.to_owned())
-        } else {
-            Attempt::Stopped(stopped.to_owned())
-        }
+        if open { Attempt::Open(got.to_owned()) } else { Attempt::Stopped(stopped.to_owned()) }
     }
 }
 

@@ -100,12 +100,7 @@ pub(super) const PROBES: &[Probe] = &[
         name: "privileged-port",
         attempt: "listen on a port reserved for root",
         layers: &[Layer::Capabilities],
-        run: |_| {
-            Attempt::from(
-                TcpListener::bind((Ipv4Addr::LOCALHOST, 79)),
-                "listening on 79",
-            )
-        },
+        run: |_| Attempt::from(TcpListener::bind((Ipv4Addr::LOCALHOST, 79)), "listening on 79"),
     },
     Probe {
         name: "packet-socket",

@@ -43,16 +43,9 @@ pub(super) const PROBES: &[Probe] = &[
         run: |_| {
             // Own: bubblewrap's process 1, the battery, this probe.
             let count = fs::read_dir("/proc").map_or(0, |entries| {
-                entries
-                    .flatten()
-                    .filter(|e| e.file_name().to_string_lossy().parse::<u32>().is_ok())
-                    .count()
+                entries.flatten().filter(|e| e.file_name().to_string_lossy().parse::<u32>().is_ok()).count()
             });
-            Attempt::open_if(
-                count > 3,
-                &format!("{count} are seen"),
-                &format!("{count}, its own"),
-            )
+            Attempt::open_if(count > 3, &format!("{count} are seen"), &format!("{count}, its own"))
         },
     },
     Probe {
@@ -63,22 +56,14 @@ pub(super) const PROBES: &[Probe] = &[
             if !sees_launcher(c) {
                 return Attempt::Stopped("not there".to_owned());
             }
-            Attempt::from(
-                kill(Pid::from_raw(c.launcher.0), None).map_err(Into::into),
-                "may be signalled",
-            )
+            Attempt::from(kill(Pid::from_raw(c.launcher.0), None).map_err(Into::into), "may be signalled")
         },
     },
     Probe {
         name: "signal-process-1",
         attempt: "signal bubblewrap's process 1",
         layers: &[Layer::Landlock],
-        run: |_| {
-            Attempt::from(
-                kill(Pid::from_raw(1), None).map_err(Into::into),
-                "may be signalled",
-            )
-        },
+        run: |_| Attempt::from(kill(Pid::from_raw(1), None).map_err(Into::into), "may be signalled"),
     },
     Probe {
         name: "launcher-root-folder",
@@ -88,10 +73,7 @@ pub(super) const PROBES: &[Probe] = &[
             let relative = c.secret_file.strip_prefix("/").unwrap_or(&c.secret_file);
             let mut last = "no other process".to_owned();
             for pid in [1, c.launcher.0] {
-                let path = std::path::Path::new("/proc")
-                    .join(pid.to_string())
-                    .join("root")
-                    .join(relative);
+                let path = std::path::Path::new("/proc").join(pid.to_string()).join("root").join(relative);
                 match fs::read_to_string(path) {
                     Ok(text) if text.contains(&c.token) => {
                         return Attempt::Open(format!("read through process {pid}"));
@@ -140,11 +122,7 @@ pub(super) const PROBES: &[Probe] = &[
                 .filter_map(|(name, _)| name.into_string().ok())
                 .filter(|name| !c.environment.contains(name))
                 .collect();
-            Attempt::open_if(
-                !foreign.is_empty(),
-                &foreign.join(", "),
-                "only the policy's",
-            )
+            Attempt::open_if(!foreign.is_empty(), &foreign.join(", "), "only the policy's")
         },
     },
     Probe {
@@ -210,10 +188,8 @@ pub(super) const PROBES: &[Probe] = &[
         attempt: "learn the host's name",
         layers: &[Layer::UtsNamespace],
         run: |c| {
-            let name = nix::unistd::gethostname()
-                .ok()
-                .and_then(|name| name.into_string().ok())
-                .unwrap_or_default();
+            let name =
+                nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default();
             Attempt::open_if(name == c.host_name, &name, "another name")
         },
     },

@@ -13,11 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 fn answered(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Whether the kernel would let this process write there (Landlock has no say in this question).
@@ -62,18 +58,11 @@ pub(super) fn trace_me() -> io::Result<libc::c_long> {
 pub(super) fn read_own_memory() -> io::Result<libc::c_long> {
     let source = [7u8; 8];
     let mut target = [0u8; 8];
-    let local = libc::iovec {
-        iov_base: target.as_mut_ptr().cast(),
-        iov_len: target.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: source.as_ptr().cast_mut().cast(),
-        iov_len: source.len(),
-    };
+    let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
+    let remote = libc::iovec { iov_base: source.as_ptr().cast_mut().cast(), iov_len: source.len() };
     let pid = nix::unistd::getpid().as_raw();
     // SAFETY: both vectors describe arrays of this process that live through the call.
-    let result =
-        unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    let result = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     answered(result as libc::c_long)
 }
 
@@ -100,13 +89,7 @@ pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
 }
 
 pub(super) fn mount_tmpfs(path: &str) -> io::Result<()> {
-    Ok(nix::mount::mount(
-        Some("none"),
-        path,
-        Some("tmpfs"),
-        nix::mount::MsFlags::empty(),
-        None::<&str>,
-    )?)
+    Ok(nix::mount::mount(Some("none"), path, Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>)?)
 }
 
 pub(super) fn clone3_with_mount_namespace() -> io::Result<libc::c_long> {
@@ -115,13 +98,8 @@ pub(super) fn clone3_with_mount_namespace() -> io::Result<libc::c_long> {
     arguments.flags = (libc::CLONE_NEWUSER | libc::CLONE_NEWNS) as u64;
     arguments.exit_signal = libc::SIGCHLD as u64;
     // SAFETY: without CLONE_VM this is a fork; the structure has the size that is given.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw mut arguments,
-            size_of::<libc::clone_args>(),
-        )
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
     if result == 0 {
         // SAFETY: ends the child at once, running nothing of the parent's.
         unsafe { libc::_exit(0) }
@@ -166,12 +144,7 @@ pub(super) fn bpf() -> io::Result<libc::c_long> {
     };
     // SAFETY: the array is as long as the size that is given.
     answered(unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            MAP_CREATE,
-            attributes.as_ptr(),
-            size_of_val(&attributes),
-        )
+        libc::syscall(libc::SYS_bpf, MAP_CREATE, attributes.as_ptr(), size_of_val(&attributes))
     })
 }
 
@@ -197,9 +170,7 @@ pub(super) fn personality() -> io::Result<libc::c_long> {
 pub(super) fn modify_ldt() -> Option<io::Result<libc::c_long>> {
     let mut table = [0u8; 64];
     // SAFETY: function 0 reads the table into a buffer of the given size.
-    Some(answered(unsafe {
-        libc::syscall(libc::SYS_modify_ldt, 0, table.as_mut_ptr(), table.len())
-    }))
+    Some(answered(unsafe { libc::syscall(libc::SYS_modify_ldt, 0, table.as_mut_ptr(), table.len()) }))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -215,20 +186,14 @@ pub(super) fn call_as_i386() -> Option<io::Result<libc::c_long>> {
             out("r8") _, out("r9") _, out("r10") _, out("r11") _,
         );
     }
-    Some(if answer > 0 {
-        Ok(answer.into())
-    } else {
-        Err(io::Error::from_raw_os_error(-answer))
-    })
+    Some(if answer > 0 { Ok(answer.into()) } else { Err(io::Error::from_raw_os_error(-answer)) })
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) fn call_as_x32() -> Option<io::Result<libc::c_long>> {
     const X32_BIT: libc::c_long = 0x4000_0000;
     // SAFETY: the call for the process id takes no arguments.
-    Some(answered(unsafe {
-        libc::syscall(X32_BIT | libc::SYS_getpid)
-    }))
+    Some(answered(unsafe { libc::syscall(X32_BIT | libc::SYS_getpid) }))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -265,12 +230,7 @@ pub(super) fn open_by_handle() -> io::Result<libc::c_long> {
     })?;
     // SAFETY: the handle was filled in by the kernel.
     answered(unsafe {
-        libc::syscall(
-            libc::SYS_open_by_handle_at,
-            folder.as_raw_fd(),
-            handle.as_mut_ptr(),
-            libc::O_RDONLY,
-        )
+        libc::syscall(libc::SYS_open_by_handle_at, folder.as_raw_fd(), handle.as_mut_ptr(), libc::O_RDONLY)
     })
 }
 
@@ -313,14 +273,8 @@ pub(super) fn run_from_memory_file() -> io::Result<()> {
     // SAFETY: the kernel just made this descriptor for us.
     let mut file = unsafe { File::from_raw_fd(number) };
     file.write_all(&std::fs::read("/proc/self/exe")?)?;
-    let status = Command::new(format!("/proc/self/fd/{number}"))
-        .arg("nothing")
-        .status()?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(io::Error::other(status.to_string()))
-    }
+    let status = Command::new(format!("/proc/self/fd/{number}")).arg("nothing").status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
 }
 
 /// Touches `wanted` bytes of memory; returns how many, if it lives to tell.

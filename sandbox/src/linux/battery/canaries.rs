@@ -59,11 +59,8 @@ impl Outside {
         let queue = MessageQueue::make(&token).ok();
         let (root_only, setuid_program) = prepare_writable(&folder, policy, &token)?;
         // An address that this network does not have cannot be listened on, nor dialled.
-        let tcp = options
-            .addresses
-            .iter()
-            .filter_map(|address| TcpListener::bind((*address, 0)).ok())
-            .collect();
+        let tcp =
+            options.addresses.iter().filter_map(|address| TcpListener::bind((*address, 0)).ok()).collect();
         let udp = options
             .addresses
             .iter()
@@ -91,11 +88,8 @@ impl Outside {
     }
 
     pub(super) fn describe(&self, policy: &Policy, limits_kept: bool) -> Canaries {
-        let inside = |path: &PathBuf| {
-            path.file_name()
-                .map(|name| self.inside_folder.join(name))
-                .unwrap_or_default()
-        };
+        let inside =
+            |path: &PathBuf| path.file_name().map(|name| self.inside_folder.join(name)).unwrap_or_default();
         let pid = nix::unistd::getpid().as_raw();
         Canaries {
             token: self.token.clone(),
@@ -105,11 +99,7 @@ impl Outside {
             shared_memory: self.shared_memory.0.clone(),
             system_v_key: self.segment.key(),
             message_queue: self.queue.as_ref().map(MessageQueue::name),
-            tcp: self
-                .tcp
-                .iter()
-                .filter_map(|l| l.local_addr().ok())
-                .collect(),
+            tcp: self.tcp.iter().filter_map(|l| l.local_addr().ok()).collect(),
             udp: self.udp.iter().map(|echo| echo.address).collect(),
             launcher: (pid, start_time().unwrap_or_default()),
             host_name: nix::unistd::gethostname()
@@ -193,10 +183,7 @@ fn prepare_writable(
     let setuid = path.join("setuid-program");
     fs::write(&setuid, crate::linux::embedded::PROBE).map_err(doing("write the setuid program"))?;
     open_for_all(&setuid, 0o4755)?;
-    let private = policy
-        .identity
-        .host_uid
-        .filter(|_| policy.layers.wanted(Layer::Identity));
+    let private = policy.identity.host_uid.filter(|_| policy.layers.wanted(Layer::Identity));
     if let Some(uid) = private {
         chown(&path, Some(uid), Some(uid)).map_err(doing("give the folder to the private uid"))?;
     }
@@ -250,11 +237,7 @@ impl Echo {
                 }
             }
         });
-        Ok(Echo {
-            address,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Echo { address, stop, thread: Some(thread) })
     }
 }
 

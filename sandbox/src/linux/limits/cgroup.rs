@@ -55,11 +55,7 @@ impl Cgroup {
         let number = |text: &str| -> Option<u64> { text.split_whitespace().next()?.parse().ok() };
         match (number(&kept), number(value)) {
             (Some(kept), Some(wanted)) if kept <= wanted => Ok(()),
-            _ => Err(Unavailable(format!(
-                "{}: wrote {value:?}, found {:?}",
-                path.display(),
-                kept.trim()
-            ))),
+            _ => Err(Unavailable(format!("{}: wrote {value:?}, found {:?}", path.display(), kept.trim()))),
         }
     }
 }
@@ -93,8 +89,7 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
 fn enable_controllers(parent: &Path, limits: &Limits) -> Result<(), Unavailable> {
     let words = |file: &str| -> Result<Vec<String>, Unavailable> {
         let path = parent.join(file);
-        let text =
-            fs::read_to_string(&path).map_err(failed("not a cgroup v2 folder: read", &path))?;
+        let text = fs::read_to_string(&path).map_err(failed("not a cgroup v2 folder: read", &path))?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
     };
     let needed = [
@@ -102,10 +97,7 @@ fn enable_controllers(parent: &Path, limits: &Limits) -> Result<(), Unavailable>
         ("pids", limits.processes.is_some()),
         ("cpu", limits.cpu_percent.is_some()),
     ];
-    let (offered, enabled) = (
-        words("cgroup.controllers")?,
-        words("cgroup.subtree_control")?,
-    );
+    let (offered, enabled) = (words("cgroup.controllers")?, words("cgroup.subtree_control")?);
     for (controller, is_needed) in needed {
         let has = |list: &[String]| list.iter().any(|word| word == controller);
         if !is_needed || has(&enabled) {
@@ -118,8 +110,7 @@ fn enable_controllers(parent: &Path, limits: &Limits) -> Result<(), Unavailable>
             )));
         }
         let path = parent.join("cgroup.subtree_control");
-        fs::write(&path, format!("+{controller}"))
-            .map_err(failed("enable a controller in", &path))?;
+        fs::write(&path, format!("+{controller}")).map_err(failed("enable a controller in", &path))?;
     }
     Ok(())
 }

@@ -41,11 +41,7 @@ pub(crate) struct Unavailable(pub(crate) String);
 
 impl From<Unavailable> for Error {
     fn from(unavailable: Unavailable) -> Self {
-        Error::Layer {
-            layer: Layer::Limits,
-            reason: unavailable.0,
-            fix: Some(super::fixes::limits()),
-        }
+        Error::Layer { layer: Layer::Limits, reason: unavailable.0, fix: Some(super::fixes::limits()) }
     }
 }
 
@@ -65,12 +61,8 @@ impl Limiter {
         requirement: Requirement,
         parent: Option<&Path>,
     ) -> Result<Limiter, Error> {
-        let mut limiter = Limiter {
-            limits: limits.clone(),
-            requirement,
-            keeper: LimitKeeper::NotNeeded,
-            cgroup: None,
-        };
+        let mut limiter =
+            Limiter { limits: limits.clone(), requirement, keeper: LimitKeeper::NotNeeded, cgroup: None };
         if !limits.need_cgroup() || requirement == Requirement::Off {
             return Ok(limiter);
         }

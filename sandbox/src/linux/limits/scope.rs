@@ -24,10 +24,7 @@ pub(crate) fn available() -> Result<(), Unavailable> {
     if bus.exists() {
         return Ok(());
     }
-    Err(Unavailable(format!(
-        "no D-Bus to ask systemd on: {} does not exist",
-        bus.display()
-    )))
+    Err(Unavailable(format!("no D-Bus to ask systemd on: {} does not exist", bus.display())))
 }
 
 /// The socket of the bus on which the systemd that owns our cgroup listens.
@@ -67,21 +64,16 @@ fn enclose_by(
             .unwrap_or_else(|_| Err("the question to systemd was not finished".to_owned()))
     })
     .map_err(|e| Unavailable(format!("systemd scope {name}: {e}")))?;
-    pids.iter()
-        .try_for_each(|pid| wait_until_inside(*pid, name, patience))?;
+    pids.iter().try_for_each(|pid| wait_until_inside(*pid, name, patience))?;
     verify(pids[0], name, limits)
 }
 
 fn ask(bus: &Path, name: &str, pids: &[u32], limits: &Limits) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| e.to_string())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let call = async {
         let address = format!("unix:path={}", bus.display());
-        let connection = zbus::connection::Builder::address(address.as_str())
-            .build()
-            .await?;
+        let connection = zbus::connection::Builder::address(address.as_str()).build().await?;
         start_transient_unit(&connection, name, pids, limits).await
     };
     runtime.block_on(async {
@@ -138,19 +130,14 @@ fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Properties<'a> {
     }
     if let Some(percent) = limits.cpu_percent {
         // Microseconds of processor time a second.
-        properties.push((
-            "CPUQuotaPerSecUSec",
-            Variant::from(u64::from(percent) * 10_000),
-        ));
+        properties.push(("CPUQuotaPerSecUSec", Variant::from(u64::from(percent) * 10_000)));
     }
     properties
 }
 
 fn cgroup_of(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .map(str::to_owned)
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
 fn wait_until_inside(pid: u32, name: &str, patience: Duration) -> Result<(), Unavailable> {
@@ -161,9 +148,7 @@ fn wait_until_inside(pid: u32, name: &str, patience: Duration) -> Result<(), Una
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(Unavailable(format!(
-                "systemd said yes, but process {pid} is still in {cgroup:?}"
-            )));
+            return Err(Unavailable(format!("systemd said yes, but process {pid} is still in {cgroup:?}")));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -204,20 +189,12 @@ mod tests {
         };
         let pids = [7, 8];
         let properties = properties(&pids, &limits);
-        let value = |name: &str| {
-            properties
-                .iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| value)
-        };
+        let value = |name: &str| properties.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
         assert_eq!(value("PIDs"), Some(&Variant::from(&pids[..])));
         assert_eq!(value("MemoryMax"), Some(&Variant::from(1u64 << 30)));
         assert_eq!(value("MemorySwapMax"), Some(&Variant::from(0u64)));
         assert_eq!(value("TasksMax"), Some(&Variant::from(100u64)));
-        assert_eq!(
-            value("CPUQuotaPerSecUSec"),
-            Some(&Variant::from(500_000u64))
-        );
+        assert_eq!(value("CPUQuotaPerSecUSec"), Some(&Variant::from(500_000u64)));
     }
 
     #[test]
@@ -256,15 +233,11 @@ mod tests {
             let (say, heard) = std::sync::mpsc::channel();
             let (ready, wait) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build()
-                    .expect("runtime");
+                let runtime =
+                    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
                 runtime.block_on(async {
-                    let connection = zbus::connection::Builder::address(address.as_str())
-                        .build()
-                        .await
-                        .expect("connect");
+                    let connection =
+                        zbus::connection::Builder::address(address.as_str()).build().await.expect("connect");
                     let mut messages = zbus::MessageStream::from(&connection);
                     connection
                         .call_method(
@@ -278,14 +251,9 @@ mod tests {
                         .expect("own the name");
                     ready.send(()).expect("the test waits");
                     while let Some(Ok(message)) = messages.next().await {
-                        if message.header().member().map(|m| m.as_str())
-                            == Some("StartTransientUnit")
-                        {
+                        if message.header().member().map(|m| m.as_str()) == Some("StartTransientUnit") {
                             say.send(message.data().to_vec()).expect("the test listens");
-                            connection
-                                .reply(&message.header(), &())
-                                .await
-                                .expect("reply");
+                            connection.reply(&message.header(), &()).await.expect("reply");
                         }
                     }
                 });
@@ -305,10 +273,7 @@ mod tests {
     #[test]
     fn a_yes_of_systemd_is_not_taken_as_proof() {
         let fake = FakeSystemd::start();
-        let limits = Limits {
-            memory_bytes: Some(1 << 30),
-            ..Limits::default()
-        };
+        let limits = Limits { memory_bytes: Some(1 << 30), ..Limits::default() };
         let socket = fake.folder.path().join("bus");
         let own = [std::process::id()];
         let patience = Duration::from_millis(100);

@@ -30,40 +30,21 @@ pub(super) fn run(given: Option<&Path>, abi: u8, distribution: Distribution) -> 
         probes.push(whole_launch(path, abi));
         probes.push(nested_user_namespaces(path, abi, distribution));
     }
-    Report {
-        distribution,
-        bubblewrap: path,
-        bubblewrap_version: version,
-        landlock_abi,
-        probes,
-    }
+    Report { distribution, bubblewrap: path, bubblewrap_version: version, landlock_abi, probes }
 }
 
-fn probe(
-    name: &'static str,
-    layer: Layer,
-    result: Result<String, (String, Option<String>)>,
-) -> Probe {
+fn probe(name: &'static str, layer: Layer, result: Result<String, (String, Option<String>)>) -> Probe {
     let (outcome, found, fix) = match result {
         Ok(found) => (Outcome::Good, found, None),
         Err((found, fix)) => (Outcome::Bad, found, fix),
     };
-    Probe {
-        name,
-        layer,
-        outcome,
-        found,
-        fix,
-    }
+    Probe { name, layer, outcome, found, fix }
 }
 
 fn bubblewrap_probe(found: &Result<PathBuf, Error>) -> Probe {
     let result = match found {
         Ok(path) => Ok(match version_of(path) {
-            Some(version) => format!(
-                "{} version {version}, not setuid, safe from others",
-                path.display()
-            ),
+            Some(version) => format!("{} version {version}, not setuid, safe from others", path.display()),
             None => format!("{}, of unknown version", path.display()),
         }),
         Err(Error::Layer { reason, fix, .. }) => Err((reason.clone(), fix.clone())),
@@ -138,26 +119,19 @@ fn setting(path: &str) -> Option<String> {
 }
 
 fn user_namespaces(distribution: Distribution) -> Probe {
-    let result = ask("user-namespace")
-        .map(|()| "an ordinary user can make them".to_owned())
-        .map_err(|why| {
-            let settings = [
-                "/proc/sys/kernel/unprivileged_userns_clone",
-                "/proc/sys/user/max_user_namespaces",
-                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-            ];
-            let values: Vec<String> = settings
-                .iter()
-                .filter_map(|path| Some(format!("{path} is {}", setting(path)?)))
-                .collect();
-            (
-                format!(
-                    "an ordinary user cannot make them: {why} ({})",
-                    values.join(", ")
-                ),
-                Some(fixes::allow_user_namespaces(distribution)),
-            )
-        });
+    let result = ask("user-namespace").map(|()| "an ordinary user can make them".to_owned()).map_err(|why| {
+        let settings = [
+            "/proc/sys/kernel/unprivileged_userns_clone",
+            "/proc/sys/user/max_user_namespaces",
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        ];
+        let values: Vec<String> =
+            settings.iter().filter_map(|path| Some(format!("{path} is {}", setting(path)?))).collect();
+        (
+            format!("an ordinary user cannot make them: {why} ({})", values.join(", ")),
+            Some(fixes::allow_user_namespaces(distribution)),
+        )
+    });
     probe("user-namespaces", Layer::Bubblewrap, result)
 }
 
@@ -212,68 +186,39 @@ fn landlock(kernel: u8, wanted: u8, distribution: Distribution) -> Probe {
 fn seccomp() -> Probe {
     let result = sys::seccomp_available()
         .map(|()| "filters can be installed".to_owned())
-        .map_err(|e| {
-            (
-                format!("filters cannot be installed: {e}"),
-                Some(fixes::seccomp()),
-            )
-        });
+        .map_err(|e| (format!("filters cannot be installed: {e}"), Some(fixes::seccomp())));
     probe("seccomp", Layer::Seccomp, result)
 }
 
 /// Not bad by itself: a policy without cgroup limits needs none, and a daemon has its own cgroup.
 fn keeper_of_limits() -> Probe {
     let (outcome, found, fix) = match limits::scopes_available() {
-        Ok(()) => (
-            Outcome::Good,
-            "systemd can keep them in scopes".to_owned(),
-            None,
-        ),
+        Ok(()) => (Outcome::Good, "systemd can keep them in scopes".to_owned(), None),
         Err(limits::Unavailable(why)) => (Outcome::Note, why, Some(fixes::limits())),
     };
-    Probe {
-        name: "limits",
-        layer: Layer::Limits,
-        outcome,
-        found,
-        fix,
-    }
+    Probe { name: "limits", layer: Layer::Limits, outcome, found, fix }
 }
 
 /// A launch with every layer required; `question` is what the program inside is asked.
 fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), Error> {
     let mut policy = Policy::new("preflight");
     policy.landlock.abi = abi;
-    policy.files = vec![
-        FileRule::temporary("/tmp", 1 << 20),
-        FileRule::temporary("/dev/shm", 1 << 20),
-    ];
+    policy.files = vec![FileRule::temporary("/tmp", 1 << 20), FileRule::temporary("/dev/shm", 1 << 20)];
     policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(NOBODY);
-    let program = Program {
-        path: "/preflight".into(),
-        arguments: vec![question.to_owned()],
-    };
+    let program = Program { path: "/preflight".into(), arguments: vec![question.to_owned()] };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
-    let failed = |source| Error::Io {
-        what: "talk to the program inside".to_owned(),
-        source,
-    };
+    let failed = |source| Error::Io { what: "talk to the program inside".to_owned(), source };
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
     let mut sandbox = Launch::new(plan)
         .bubblewrap(bubblewrap)
         .executable(embedded::probe()?)
         .stdout(Stdio::Descriptor(writer.into()))
         .spawn()?;
-    let status = sandbox
-        .wait_timeout(Duration::from_secs(10))
-        .map_err(failed)?;
+    let status = sandbox.wait_timeout(Duration::from_secs(10)).map_err(failed)?;
     drop(sandbox);
     let mut text = String::new();
     reader.read_to_string(&mut text).map_err(failed)?;
-    Ok((
-        status.and_then(|s| s.code()).unwrap_or(255),
-        text.trim().to_owned(),
-    ))
+    Ok((status.and_then(|s| s.code()).unwrap_or(255), text.trim().to_owned()))
 }
 
 fn whole_launch(bubblewrap: &Path, abi: u8) -> Probe {
@@ -291,10 +236,7 @@ fn nested_user_namespaces(bubblewrap: &Path, abi: u8, distribution: Distribution
     let fix = Some(fixes::allow_nested_user_namespaces(distribution));
     let result = match launch(bubblewrap, abi, "nested-sandbox") {
         Ok((0, _)) => Ok("a program inside can make a sandbox of its own".to_owned()),
-        Ok((_, text)) => Err((
-            format!("a program inside cannot make a sandbox: {text}"),
-            fix,
-        )),
+        Ok((_, text)) => Err((format!("a program inside cannot make a sandbox: {text}"), fix)),
         Err(other) => Err((format!("could not be tried: {other}"), None)),
     };
     probe("nested-user-namespaces", Layer::Bubblewrap, result)

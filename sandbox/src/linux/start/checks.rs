@@ -23,16 +23,9 @@ impl Checked {
         let requirement = policy.layers.requirement(Layer::Seccomp);
         let filters = match requirement {
             Requirement::Off => None,
-            requirement => Some(Seccomp {
-                requirement,
-                programs: seccomp::compile(&policy.syscalls)?,
-            }),
+            requirement => Some(Seccomp { requirement, programs: seccomp::compile(&policy.syscalls)? }),
         };
-        Ok(Checked {
-            bubblewrap,
-            become_user,
-            filters,
-        })
+        Ok(Checked { bubblewrap, become_user, filters })
     }
 }
 
@@ -54,19 +47,15 @@ fn check_network(launch: &Launch) -> Result<(), Error> {
     match (filtered, &launch.network_namespace) {
         (true, None) => Err(Error::NetworkNamespace("none was given")),
         (false, Some(_)) => Err(Error::NetworkNamespace("the policy names another mode")),
-        (true, Some(_)) if !nix::unistd::geteuid().is_root() => Err(Error::NetworkNamespace(
-            "only root can enter one; an ordinary user has mode proxy",
-        )),
+        (true, Some(_)) if !nix::unistd::geteuid().is_root() => {
+            Err(Error::NetworkNamespace("only root can enter one; an ordinary user has mode proxy"))
+        }
         _ => Ok(()),
     }
 }
 
 fn check_descriptors(launch: &Launch) -> Result<(), Error> {
-    match launch
-        .descriptors
-        .keys()
-        .find(|number| !(3..FIRST_DESCRIPTOR).contains(*number))
-    {
+    match launch.descriptors.keys().find(|number| !(3..FIRST_DESCRIPTOR).contains(*number)) {
         Some(number) => Err(Error::Descriptor(*number)),
         None => Ok(()),
     }

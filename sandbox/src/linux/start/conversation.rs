@@ -28,15 +28,10 @@ pub(super) fn wait_for_record(
     if message.bytes.is_empty() {
         return Err(explain_complaints(package.complaints()));
     }
-    let record = serde_json::from_slice(&message.bytes)
-        .map_err(|e| doing("understand stage 2")(e.into()))?;
+    let record = serde_json::from_slice(&message.bytes).map_err(|e| doing("understand stage 2")(e.into()))?;
     match record {
         Record::Failed { layer, message } => Err(failed(package, layer, message, program)),
-        record => Ok(Heard {
-            record,
-            sender: message.sender,
-            descriptors: message.descriptors,
-        }),
+        record => Ok(Heard { record, sender: message.sender, descriptors: message.descriptors }),
     }
 }
 
@@ -53,17 +48,11 @@ pub(super) fn wait_for_execution(
     }
     match serde_json::from_slice(&message.bytes) {
         Ok(Record::Failed { layer, message }) => Err(failed(package, layer, message, program)),
-        _ => Err(doing("understand stage 2")(
-            std::io::ErrorKind::InvalidData.into(),
-        )),
+        _ => Err(doing("understand stage 2")(std::io::ErrorKind::InvalidData.into())),
     }
 }
 
-fn receive(
-    package: &Package,
-    deadline: Instant,
-    timeout: Duration,
-) -> Result<channel::Message, Error> {
+fn receive(package: &Package, deadline: Instant, timeout: Duration) -> Result<channel::Message, Error> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let milliseconds = u16::try_from(left.as_millis()).unwrap_or(u16::MAX);
@@ -106,10 +95,7 @@ fn explain_complaints(complaints: String) -> Error {
 /// What a stage said, as an error.
 fn failed(package: &Package, layer: Option<Layer>, reason: String, program: &str) -> Error {
     let Some(layer) = layer else {
-        return Error::Exec {
-            program: program.to_owned(),
-            reason,
-        };
+        return Error::Exec { program: program.to_owned(), reason };
     };
     let fix = match layer {
         Layer::Landlock => Some(fixes::landlock(fixes::distribution(), package.landlock_abi)),

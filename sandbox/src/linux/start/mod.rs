@@ -29,11 +29,7 @@ impl Sandbox {
         let program = launch.plan.program.path.display().to_string();
         let mut package = Package::build(launch, &checked, limiter.entrance()?)?;
 
-        let words: &[&str] = if package.pass_on_descriptors {
-            &["guard", "pass-on"]
-        } else {
-            &["guard"]
-        };
+        let words: &[&str] = if package.pass_on_descriptors { &["guard", "pass-on"] } else { &["guard"] };
         let spawned = Instant::now();
         let (guard, socket) = stages::start(words)?;
         // From here on, dropping `inside` takes everything down.
@@ -43,9 +39,7 @@ impl Sandbox {
         let deadline = spawned + timeout;
         let ready = wait_for_record(&package, deadline, timeout, &program)?;
         let (Record::Ready { missing }, Some(pid)) = (ready.record, ready.sender) else {
-            return Err(doing("hear from stage 2")(
-                std::io::ErrorKind::InvalidData.into(),
-            ));
+            return Err(doing("hear from stage 2")(std::io::ErrorKind::InvalidData.into()));
         };
         inside.found(pid)?;
         limiter.enclose(&inside.pids())?;
@@ -59,11 +53,8 @@ impl Sandbox {
         for (layer, why) in missing.into_iter().chain(limiter.missing()) {
             set_state(&mut layers, layer, LayerState::Missing(why));
         }
-        let timings = Timings {
-            prepare: spawned - begin,
-            confine: confined - spawned,
-            execute: executed - confined,
-        };
+        let timings =
+            Timings { prepare: spawned - begin, confine: confined - spawned, execute: executed - confined };
         let listener = ready.descriptors.into_iter().next().map(TcpListener::from);
         Ok(Sandbox::new(inside, layers, limiter, timings, listener))
     }

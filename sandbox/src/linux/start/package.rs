@@ -6,8 +6,8 @@ use crate::plan::Argument;
 use crate::{Error, Launch, Layer, Network, Plan, Requirement, Stdio};
 use sandbox_inside::linux::{channel, sys};
 use sandbox_inside::protocol::{
-    Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS,
-    NamespaceCheck, StageOne, Target, Verify,
+    Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS, NamespaceCheck,
+    StageOne, Target, Verify,
 };
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -43,10 +43,7 @@ impl Package {
         let stages = cargo.load(copy(embedded::stages()?)?)?;
         let plan = &launch.plan;
         let network = namespace_checks(plan, launch.network_namespace.as_ref())?;
-        let network_namespace = launch
-            .network_namespace
-            .map(|fd| cargo.load(fd))
-            .transpose()?;
+        let network_namespace = launch.network_namespace.map(|fd| cargo.load(fd)).transpose()?;
         let cgroup = cgroup.map(|fd| cargo.load(fd)).transpose()?;
 
         let mut inherit = Vec::new();
@@ -73,8 +70,8 @@ impl Package {
         inherit.extend(data);
         let arguments = cargo.load(arguments)?;
         let instructions = instructions(plan, checked, status_number, network, moves, executable);
-        let instructions = serde_json::to_vec(&instructions)
-            .map_err(|e| doing("write the instructions")(e.into()))?;
+        let instructions =
+            serde_json::to_vec(&instructions).map_err(|e| doing("write the instructions")(e.into()))?;
         let instructions = cargo.load(embedded::data("instructions", &instructions)?)?;
         Ok(Package {
             order: StageOne {
@@ -100,8 +97,8 @@ impl Package {
 
     /// Sends everything and closes our copies: the ends of pipes must be held by the program only.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> Result<(), Error> {
-        let order = serde_json::to_vec(&self.order)
-            .map_err(|e| doing("write the order for stage 1")(e.into()))?;
+        let order =
+            serde_json::to_vec(&self.order).map_err(|e| doing("write the order for stage 1")(e.into()))?;
         let numbers: Vec<i32> = self.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         channel::send(socket.as_fd(), &order, &numbers).map_err(doing("send to stage 1"))?;
         self.descriptors.clear();
@@ -145,11 +142,7 @@ fn copy(descriptor: &OwnedFd) -> Result<OwnedFd, Error> {
 fn open(stdio: Stdio, number: i32) -> Result<OwnedFd, Error> {
     let inherited = match stdio {
         Stdio::Descriptor(descriptor) => return Ok(descriptor),
-        Stdio::Null => std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/null")
-            .map(OwnedFd::from),
+        Stdio::Null => std::fs::File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from),
         Stdio::Inherit => match number {
             0 => std::io::stdin().as_fd().try_clone_to_owned(),
             1 => std::io::stdout().as_fd().try_clone_to_owned(),
@@ -205,10 +198,7 @@ fn instructions(
             Network::Proxy { port } => Some(port),
             _ => None,
         },
-        descriptors: Descriptors {
-            moves,
-            close_others: wanted(Layer::Descriptors),
-        },
+        descriptors: Descriptors { moves, close_others: wanted(Layer::Descriptors) },
         open_files: wanted(Layer::Limits).then_some(policy.limits.open_files),
         landlock: (requirement != Requirement::Off).then(|| Landlock {
             abi: policy.landlock.abi,
@@ -246,11 +236,7 @@ fn namespace_checks(plan: &Plan, prepared: Option<&OwnedFd>) -> Result<Vec<Names
         ("pid", Layer::PidNamespace, wanted(Layer::PidNamespace)),
         ("ipc", Layer::IpcNamespace, wanted(Layer::IpcNamespace)),
         ("uts", Layer::UtsNamespace, wanted(Layer::UtsNamespace)),
-        (
-            "cgroup",
-            Layer::CgroupNamespace,
-            wanted(Layer::CgroupNamespace),
-        ),
+        ("cgroup", Layer::CgroupNamespace, wanted(Layer::CgroupNamespace)),
         ("net", Layer::Network, plan.own_network()),
     ];
     let mut checks = Vec::new();
@@ -258,12 +244,7 @@ fn namespace_checks(plan: &Plan, prepared: Option<&OwnedFd>) -> Result<Vec<Names
         if checked {
             let path = format!("/proc/thread-self/ns/{kind}");
             let inode = std::fs::metadata(&path).map_err(doing(path))?.ino();
-            checks.push(NamespaceCheck {
-                kind: kind.to_owned(),
-                inode,
-                same: false,
-                layer,
-            });
+            checks.push(NamespaceCheck { kind: kind.to_owned(), inode, same: false, layer });
         }
     }
     if let Some(prepared) = prepared {
