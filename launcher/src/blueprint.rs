@@ -1,0 +1,546 @@
+//! Everything that is decided before a browser starts: executable, switches, folders, and the sandbox policy.
+//!
+//! Building one checks the caller's wishes and prepares folders; it starts nothing.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::Flock;
+use sandbox::{
+    DeviceRule, FileRule, HostFacts, Layer, Network, Plan, Policy, Program, Requirement,
+};
+
+use crate::LaunchError;
+use crate::chromium::{Chromium, Flavor};
+use crate::config::{Config, NetworkMode, OnMissing};
+use crate::display::Display;
+use crate::flags::Flags;
+use crate::folders::{self, PrivateUid, Purpose};
+
+/// The browser's home inside; in memory, gone with the browser.
+const HOME: &str = "/home/browser";
+/// The browser's folder for temporary files. Not `/tmp`: there is none inside, so that a file which a client wants in
+/// the host's `/tmp` is refused instead of vanishing with the sandbox.
+const TEMPORARY: &str = "/home/browser/tmp";
+/// The profile inside, wherever it is outside: the path outside would only tell the browser about the host.
+const PROFILE: &str = "/home/browser/profile";
+/// Where downloads go inside that the client wants in a folder which the browser does not see.
+pub(crate) const STAGING: &str = "/media/downloads";
+/// The egress proxy inside. The network namespace is the browser's own, so any port will do.
+const PROXY_PORT: u16 = 3128;
+
+/// How the caller wants to talk to the browser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Debugging {
+    /// Over a pipe.
+    #[default]
+    Pipe,
+    /// Over a TCP port of the loopback interface; 0 for any free one.
+    Port(u16),
+    /// Not at all: one of the commands of headless Chromium (`--screenshot`, `--dump-dom`), which exclude debugging.
+    Command,
+}
+
+impl Debugging {
+    /// Takes the debugging switches out: the launcher sets them itself.
+    pub(crate) fn take_from(flags: &mut Flags) -> Result<Debugging, LaunchError> {
+        let port = flags.take("remote-debugging-port");
+        let pipe = flags.take("remote-debugging-pipe");
+        match (pipe, port) {
+            (Some(_), Some(_)) => Err(LaunchError::Argument(
+                "--remote-debugging-pipe and --remote-debugging-port exclude each other".into(),
+            )),
+            (Some(format), None) if !format.is_empty() && !format.eq_ignore_ascii_case("json") => {
+                Err(LaunchError::Argument(format!(
+                    "--remote-debugging-pipe={format}: only JSON messages are understood"
+                )))
+            }
+            (Some(_), None) => Ok(Debugging::Pipe),
+            (None, Some(text)) => match text.parse() {
+                Ok(port) => Ok(Debugging::Port(port)),
+                Err(_) => Err(LaunchError::Argument(format!(
+                    "--remote-debugging-port={text}: not a port number"
+                ))),
+            },
+            (None, None)
+                if ["screenshot", "print-to-pdf", "dump-dom"]
+                    .iter()
+                    .any(|name| flags.has(name)) =>
+            {
+                Ok(Debugging::Command)
+            }
+            (None, None) => Ok(Debugging::Pipe),
+        }
+    }
+}
+
+/// What the caller asked for; everything else comes from the configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Wishes {
+    pub(crate) flags: Flags,
+    pub(crate) debugging: Debugging,
+    /// Where the profile is; the switch `--user-data-dir` says it too.
+    pub(crate) profile: Option<PathBuf>,
+    pub(crate) flavor: Option<Flavor>,
+    pub(crate) host_uid: Option<u32>,
+    /// The caller prepared a network namespace (mode `filtered`), with its filter outside.
+    pub(crate) filtered: bool,
+    /// Downloads into folders that the browser does not see are wanted (clients that name a folder over the pipe).
+    pub(crate) stage_downloads: bool,
+}
+
+/// What will be started, and what must live as long as it.
+#[derive(Debug)]
+pub(crate) struct Blueprint {
+    pub(crate) chromium: Chromium,
+    pub(crate) policy: Policy,
+    pub(crate) program: Program,
+    pub(crate) debugging: Debugging,
+    /// The profile on the host; `None` when it is in memory.
+    pub(crate) profile: Option<PathBuf>,
+    /// The host's side of `STAGING`.
+    pub(crate) staging: Option<tempfile::TempDir>,
+    /// Folders that the browser may write to, at the same path inside and outside.
+    pub(crate) shared: Vec<PathBuf>,
+    pub(crate) notices: Vec<String>,
+    /// Kept for their locks and files.
+    _held: Vec<Held>,
+}
+
+#[derive(Debug)]
+#[allow(dead_code, reason = "held for what dropping them does")]
+enum Held {
+    Uid(PrivateUid),
+    Folder(Flock<OwnedFd>),
+    File(tempfile::NamedTempFile),
+}
+
+impl Blueprint {
+    pub(crate) fn new(config: &Config, wishes: Wishes) -> Result<Blueprint, LaunchError> {
+        let mut flags = wishes.flags;
+        let mut notices = std::mem::take(&mut flags.notices);
+        let wanted = wishes
+            .flavor
+            .unwrap_or(if flags.value("headless") == Some("old") {
+                Flavor::HeadlessShell
+            } else {
+                Flavor::Full
+            });
+        let chromium = Chromium::find(config.browser.as_deref(), wanted)?;
+        let debugging = wishes.debugging;
+        let headless = chromium.flavor == Flavor::HeadlessShell || flags.has("headless");
+
+        let mut writable = Writable::default();
+        let named = flags
+            .take("user-data-dir")
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from);
+        let profile = match wishes.profile.or(named) {
+            Some(path) => Some(writable.add(&path, Purpose::Profile)?),
+            None => None,
+        };
+        for folder in config
+            .media
+            .iter()
+            .chain(&config.downloads)
+            .chain(&config.extra_bind)
+        {
+            writable.add(folder, Purpose::Files)?;
+        }
+        let shared: Vec<PathBuf> = writable
+            .folders
+            .iter()
+            .filter(|path| Some(*path) != profile.as_ref())
+            .cloned()
+            .collect();
+        let media = match &config.media {
+            Some(media) => Some(media.canonicalize().map_err(|source| LaunchError::Io {
+                what: media.display().to_string(),
+                source,
+            })?),
+            None => None,
+        };
+        let inside = PathMap {
+            profile: profile.as_deref(),
+            shared: &shared,
+            readable: &config.extra_ro_bind,
+            working: media.as_deref(),
+        };
+        inside.rewrite_paths(&mut flags)?;
+
+        let mut policy = Policy::new("browser");
+        let mut held = Vec::new();
+        if nix::unistd::geteuid().is_root() {
+            let uid = match wishes.host_uid {
+                Some(uid) => uid,
+                None => {
+                    let private = PrivateUid::take()?;
+                    let uid = private.uid;
+                    held.push(Held::Uid(private));
+                    uid
+                }
+            };
+            policy.identity.host_uid = Some(uid);
+            for folder in &writable.folders {
+                held.push(Held::Folder(folders::give_to(folder, uid)?));
+            }
+        }
+        let staging = match wishes.stage_downloads {
+            true => Some(staging_folder(policy.identity.host_uid)?),
+            false => None,
+        };
+
+        policy.network = match (config.network, wishes.filtered) {
+            (_, true) => Network::Filtered,
+            (NetworkMode::None, _) => Network::None,
+            (NetworkMode::Proxy, _) if debugging == Debugging::Port(PROXY_PORT) => Network::Proxy {
+                port: PROXY_PORT + 1,
+            },
+            (NetworkMode::Proxy, _) => Network::Proxy { port: PROXY_PORT },
+            (NetworkMode::Host, _) => Network::Host,
+        };
+        if policy.network == Network::Host {
+            notices.push("network = \"host\": the browser reaches everything on this machine and its networks".into());
+        }
+        policy.files = system_files(&chromium, &policy);
+        policy
+            .files
+            .extend(FileRule::identity_files(&policy.identity, "browser", HOME));
+        policy.files.push(FileRule::temporary(TEMPORARY, 512 << 20));
+        policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
+        policy.files.push(FileRule::temporary(HOME, 1 << 30));
+        if let Some(profile) = &profile {
+            policy.files.push(FileRule::writable(profile, PROFILE));
+        }
+        if let Some(staging) = &staging {
+            policy
+                .files
+                .push(FileRule::writable(staging.path(), STAGING));
+        }
+        policy.files.extend(
+            shared
+                .iter()
+                .map(|folder| FileRule::writable(folder, folder)),
+        );
+        policy
+            .files
+            .extend(config.extra_ro_bind.iter().map(FileRule::read_only));
+        policy.working_folder = media.unwrap_or_else(|| HOME.into());
+        policy.environment = environment();
+        policy.limits.memory_bytes = config.memory_mib.map(|mib| mib << 20);
+        policy.limits.processes = config.max_processes;
+        policy.limits.cpu_percent = config.cpu_percent;
+        if config.on_missing == OnMissing::Warn {
+            for layer in Layer::ALL
+                .into_iter()
+                .filter(|layer| layer.may_be_missing())
+            {
+                policy.layers.set(layer, Requirement::Optional);
+            }
+        }
+        if !headless {
+            let display = Display::from_environment()?;
+            notices.extend(display.notice());
+            let (rules, variables, file) =
+                display.grant(HOME, TEMPORARY, policy.identity.host_uid)?;
+            policy.files.extend(rules);
+            policy.environment.extend(variables);
+            held.extend(file.map(Held::File));
+        }
+        let gpu = config.gpu && Path::new("/dev/dri").exists();
+        if gpu {
+            policy.devices.push(DeviceRule {
+                path: "/dev/dri".into(),
+                optional: false,
+            });
+            // Where the drivers look up which card a device file is.
+            policy
+                .files
+                .extend(["/sys/dev/char", "/sys/devices"].map(FileRule::read_only_if_present));
+        } else if config.gpu {
+            notices.push(
+                "gpu = true, but this machine has no /dev/dri; pages are drawn in software".into(),
+            );
+        }
+
+        add_switches(&mut flags, &chromium, debugging, &policy.network, gpu);
+        let program = Program {
+            path: chromium.executable.clone(),
+            arguments: flags.to_arguments(),
+        };
+        Ok(Blueprint {
+            chromium,
+            policy,
+            program,
+            debugging,
+            profile,
+            staging,
+            shared,
+            notices,
+            _held: held,
+        })
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, LaunchError> {
+        let facts = HostFacts::gather(&self.policy)?;
+        Ok(self
+            .policy
+            .plan(&facts, &self.program)
+            .map_err(sandbox::Error::from)?)
+    }
+}
+
+/// The folders of the host that become writable, each checked, none twice.
+#[derive(Default)]
+struct Writable {
+    folders: Vec<PathBuf>,
+}
+
+impl Writable {
+    fn add(&mut self, path: &Path, purpose: Purpose) -> Result<PathBuf, LaunchError> {
+        let real = folders::prepare(path, purpose)?;
+        if !self.folders.contains(&real) {
+            self.folders.push(real.clone());
+        }
+        Ok(real)
+    }
+}
+
+/// What a path on the host is called inside.
+struct PathMap<'a> {
+    profile: Option<&'a Path>,
+    shared: &'a [PathBuf],
+    readable: &'a [PathBuf],
+    /// Where a relative path leads to.
+    working: Option<&'a Path>,
+}
+
+/// Switches that name a file to be written for the user. A file that would vanish with the sandbox is an error.
+const OUTPUTS: &[&str] = &[
+    "screenshot",
+    "print-to-pdf",
+    "log-file",
+    "log-net-log",
+    "ssl-key-log-file",
+    "trace-startup-file",
+];
+/// Switches that name a folder for the browser's own use; any writable place inside will do.
+const SCRATCH: &[&str] = &["disk-cache-dir", "crash-dumps-dir", "media-cache-dir"];
+/// Switches that name folders to read, separated by commas.
+const INPUTS: &[&str] = &["load-extension", "disable-extensions-except"];
+
+impl PathMap<'_> {
+    fn rewrite_paths(&self, flags: &mut Flags) -> Result<(), LaunchError> {
+        for name in OUTPUTS {
+            let Some(path) = flags.value(name).map(str::to_owned) else {
+                continue;
+            };
+            // Without a value Chromium uses a name of its own in the working folder.
+            let path = if path.is_empty() { "." } else { &path };
+            let inside = self.writable(Path::new(path)).ok_or_else(|| {
+                let place = match self.shared {
+                    [] => {
+                        "set `media` in the configuration to the folder for such files".to_owned()
+                    }
+                    folders => format!("name a file in {}", list(folders)),
+                };
+                LaunchError::Argument(format!(
+                    "--{name}={path}: the browser cannot write there; {place}"
+                ))
+            })?;
+            if path != "." {
+                flags.set(name, Some(&inside));
+            }
+        }
+        for name in SCRATCH {
+            let Some(path) = flags.take(name) else {
+                continue;
+            };
+            // Elsewhere the browser's own choice inside the profile is as good.
+            if let Some(inside) = self.writable(Path::new(&path)) {
+                flags.set(name, Some(&inside));
+            }
+        }
+        for name in INPUTS {
+            let Some(paths) = flags.value(name).filter(|paths| !paths.is_empty()) else {
+                continue;
+            };
+            for path in paths.split(',') {
+                let known = self
+                    .shared
+                    .iter()
+                    .chain(self.readable)
+                    .any(|folder| Path::new(path).starts_with(folder));
+                if !known && !Path::new(path).starts_with("/usr") {
+                    return Err(LaunchError::Argument(format!(
+                        "--{name}: the browser does not see {path}; add it to `extra_ro_bind` in the configuration"
+                    )));
+                }
+            }
+        }
+        if flags
+            .value("profile-directory")
+            .is_some_and(|name| name.contains('/') || name == "..")
+        {
+            return Err(LaunchError::Argument(
+                "--profile-directory is a name, not a path".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The name inside of a writable place; `None` if the browser cannot write there.
+    fn writable(&self, path: &Path) -> Option<String> {
+        let absolute = match path.is_absolute() {
+            true => path.to_owned(),
+            false => self.working?.join(path),
+        };
+        let plain = |part| !matches!(part, std::path::Component::ParentDir);
+        if !absolute.components().all(plain) {
+            return None;
+        }
+        if let Some(rest) = self
+            .profile
+            .and_then(|profile| absolute.strip_prefix(profile).ok())
+        {
+            return Some(Path::new(PROFILE).join(rest).to_str()?.to_owned());
+        }
+        let shared = self
+            .shared
+            .iter()
+            .any(|folder| absolute.starts_with(folder));
+        shared.then(|| absolute.to_str().map(str::to_owned))?
+    }
+}
+
+fn list(folders: &[PathBuf]) -> String {
+    folders
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect::<Vec<_>>()
+        .join(" or ")
+}
+
+/// A folder of our own for downloads on their way to a folder that the browser does not see.
+fn staging_folder(owner: Option<u32>) -> Result<tempfile::TempDir, LaunchError> {
+    let io = |source| LaunchError::Io {
+        what: "a folder for downloads".into(),
+        source,
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("browser-launcher-")
+        .tempdir()
+        .map_err(io)?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).map_err(io)?;
+    if let Some(uid) = owner {
+        std::os::unix::fs::chown(folder.path(), Some(uid), Some(uid)).map_err(io)?;
+    }
+    Ok(folder)
+}
+
+fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
+    let mut files = FileRule::system_programs();
+    // Whatever a site put there is not needed to show pages, and may be private.
+    for folder in ["/usr/local", "/usr/src"] {
+        if Path::new(folder).is_dir() && !chromium.executable.starts_with(folder) {
+            files.push(FileRule::hidden(folder));
+        }
+    }
+    if !chromium.executable.starts_with("/usr") {
+        files.push(FileRule::programs(chromium.folder()));
+    }
+    let read = [
+        "/etc/fonts",
+        "/etc/localtime",
+        "/etc/ssl/certs",
+        "/etc/pki/tls/certs",
+        "/etc/pki/ca-trust",
+        "/etc/ca-certificates",
+        // What the administrator decided about every browser on this machine.
+        "/etc/chromium/policies",
+        "/etc/opt/chrome/policies",
+    ];
+    files.extend(read.map(FileRule::read_only_if_present));
+    // Names are resolved outside in mode `proxy`.
+    if matches!(policy.network, Network::Host | Network::Filtered) {
+        files.extend(["/etc/resolv.conf", "/etc/hosts"].map(FileRule::read_only_if_present));
+    }
+    files
+}
+
+fn environment() -> BTreeMap<String, String> {
+    let fixed = [
+        ("HOME", HOME),
+        ("LANG", "C.UTF-8"),
+        ("PATH", "/usr/bin:/bin"),
+        ("TMPDIR", TEMPORARY),
+        ("XDG_RUNTIME_DIR", TEMPORARY),
+    ];
+    fixed
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+/// The switches that the launcher decides, and those that it only prefers.
+fn add_switches(
+    flags: &mut Flags,
+    chromium: &Chromium,
+    debugging: Debugging,
+    network: &Network,
+    gpu: bool,
+) {
+    flags.set("user-data-dir", Some(PROFILE));
+    if debugging != Debugging::Command {
+        // The launcher's own channel, also beside a port.
+        flags.set("remote-debugging-pipe", None);
+    }
+    if let Debugging::Port(port) = debugging {
+        flags.set("remote-debugging-port", Some(&port.to_string()));
+    }
+    if let Network::Proxy { port } = network {
+        flags.set("proxy-server", Some(&format!("http://127.0.0.1:{port}")));
+        // Without this Chromium would dial loopback addresses itself, and find nothing there.
+        flags.set("proxy-bypass-list", Some("<-loopback>"));
+        flags.set_default(
+            "force-webrtc-ip-handling-policy",
+            Some("disable_non_proxied_udp"),
+        );
+    }
+    if chromium.flavor == Flavor::HeadlessShell {
+        flags.take("headless");
+    }
+    if !gpu {
+        // WebGL in software; Chromium no longer falls back to it by itself.
+        flags.set_default("enable-unsafe-swiftshader", None);
+    }
+    // A confined browser does what its caller asks for and nothing on its own.
+    for name in [
+        "disable-background-networking",
+        "disable-breakpad",
+        "disable-client-side-phishing-detection",
+        "disable-component-update",
+        "disable-crash-reporter",
+        "disable-default-apps",
+        "disable-domain-reliability",
+        "disable-quic",
+        "disable-sync",
+        "metrics-recording-only",
+        "no-default-browser-check",
+        "no-first-run",
+        "no-pings",
+        "use-mock-keychain",
+    ] {
+        flags.set_default(name, None);
+    }
+    flags.set_default("password-store", Some("basic"));
+    for feature in [
+        "MediaRouter",
+        "NetworkTimeServiceQuerying",
+        "OptimizationHints",
+    ] {
+        flags.add_to_list("disable-features", feature);
+    }
+}

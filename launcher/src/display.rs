@@ -1,0 +1,211 @@
+//! The display of a headed browser: one socket, and for X11 the cookie that opens it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use sandbox::FileRule;
+
+use crate::LaunchError;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Display {
+    /// The X11 socket and the file with its cookie, if there is one.
+    X11 {
+        name: String,
+        socket: PathBuf,
+        authority: Option<PathBuf>,
+    },
+    Wayland {
+        name: String,
+        socket: PathBuf,
+    },
+}
+
+type Grant = (
+    Vec<FileRule>,
+    Vec<(String, String)>,
+    Option<tempfile::NamedTempFile>,
+);
+
+impl Display {
+    /// Wayland where there is one, else X11: Wayland keeps clients apart, X11 does not.
+    pub(crate) fn from_environment() -> Result<Display, LaunchError> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        if let (Some(name), Some(runtime)) =
+            (variable("WAYLAND_DISPLAY"), variable("XDG_RUNTIME_DIR"))
+        {
+            // The name may also be a whole path.
+            let socket = Path::new(&runtime).join(&name);
+            if socket.exists() {
+                let name = socket
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                return Ok(Display::Wayland { name, socket });
+            }
+        }
+        let authority = variable("XAUTHORITY")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".Xauthority")));
+        match variable("DISPLAY") {
+            Some(name) => Self::x11(&name, authority.filter(|file| file.is_file())),
+            None => Err(LaunchError::Display("no DISPLAY or WAYLAND_DISPLAY is set; add --headless for a browser without windows".into())),
+        }
+    }
+
+    fn x11(name: &str, authority: Option<PathBuf>) -> Result<Display, LaunchError> {
+        let number = name
+            .strip_prefix(':')
+            .or_else(|| name.strip_prefix("unix:"))
+            .map(|rest| rest.split('.').next().unwrap_or(rest));
+        let number = number.filter(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        let Some(number) = number else {
+            return Err(LaunchError::Display(format!(
+                "DISPLAY={name} is not on this machine; a confined browser can only use a local one"
+            )));
+        };
+        let socket = PathBuf::from(format!("/tmp/.X11-unix/X{number}"));
+        match socket.exists() {
+            true => Ok(Display::X11 {
+                name: format!(":{number}"),
+                socket,
+                authority,
+            }),
+            false => Err(LaunchError::Display(format!(
+                "DISPLAY={name} is set, but {} is not there",
+                socket.display()
+            ))),
+        }
+    }
+
+    pub(crate) fn notice(&self) -> Option<String> {
+        match self {
+            Display::X11 { .. } => Some("X11 lets every window see the others: a headed browser can watch and type into this session; prefer a display of its own (Xvfb) or Wayland".into()),
+            Display::Wayland { .. } => None,
+        }
+    }
+
+    /// The file rules and variables that open the display, and a file that must stay while the browser runs.
+    pub(crate) fn grant(
+        &self,
+        home: &str,
+        runtime: &str,
+        owner: Option<u32>,
+    ) -> Result<Grant, LaunchError> {
+        match self {
+            Display::Wayland { name, socket } => {
+                let rule = FileRule::Socket {
+                    path: Path::new(runtime).join(name),
+                    source: Some(socket.clone()),
+                };
+                let variables = vec![("WAYLAND_DISPLAY".to_owned(), name.clone())];
+                Ok((vec![rule], variables, None))
+            }
+            Display::X11 {
+                name,
+                socket,
+                authority,
+            } => {
+                let mut rules = vec![FileRule::Socket {
+                    path: socket.clone(),
+                    source: None,
+                }];
+                let mut variables = vec![("DISPLAY".to_owned(), name.clone())];
+                let Some(authority) = authority else {
+                    return Ok((rules, variables, None));
+                };
+                // A copy, because the browser's private uid may not read the original.
+                let io = |source| LaunchError::Io {
+                    what: authority.display().to_string(),
+                    source,
+                };
+                let cookie = std::fs::read(authority).map_err(io)?;
+                let mut copy = tempfile::Builder::new()
+                    .prefix("browser-launcher-")
+                    .tempfile()
+                    .map_err(io)?;
+                copy.write_all(&cookie).map_err(io)?;
+                if let Some(uid) = owner {
+                    std::os::unix::fs::fchown(&copy, Some(uid), Some(uid)).map_err(io)?;
+                }
+                let inside = Path::new(home).join(".Xauthority");
+                variables.push(("XAUTHORITY".to_owned(), inside.display().to_string()));
+                rules.push(FileRule::ReadOnly {
+                    path: inside,
+                    source: Some(copy.path().to_owned()),
+                    execute: false,
+                    optional: false,
+                });
+                Ok((rules, variables, Some(copy)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_local_displays_are_taken() {
+        for name in [
+            "host:0",
+            "localhost:10.0",
+            "",
+            ":",
+            ":x",
+            ":../../etc",
+            "tcp/host:0",
+        ] {
+            assert!(Display::x11(name, None).is_err(), "{name}");
+        }
+        let error = Display::x11(":987654", None)
+            .expect_err("no such socket")
+            .to_string();
+        assert!(error.contains("/tmp/.X11-unix/X987654"), "{error}");
+    }
+
+    #[test]
+    fn a_wayland_socket_keeps_its_name_in_the_private_runtime_folder() {
+        let display = Display::Wayland {
+            name: "wayland-1".into(),
+            socket: "/run/user/7/wayland-1".into(),
+        };
+        let (rules, variables, file) = display
+            .grant("/home/browser", "/home/browser/tmp", None)
+            .expect("grant");
+        assert_eq!(
+            rules,
+            [FileRule::Socket {
+                path: "/home/browser/tmp/wayland-1".into(),
+                source: Some("/run/user/7/wayland-1".into())
+            }]
+        );
+        assert_eq!(
+            variables,
+            [("WAYLAND_DISPLAY".to_owned(), "wayland-1".to_owned())]
+        );
+        assert!(file.is_none());
+    }
+
+    #[test]
+    fn an_x11_cookie_is_copied_for_the_browser() {
+        let cookie = tempfile::NamedTempFile::new().expect("file");
+        std::fs::write(cookie.path(), b"\x01\x00cookie").expect("write");
+        let display = Display::X11 {
+            name: ":5".into(),
+            socket: "/tmp/.X11-unix/X5".into(),
+            authority: Some(cookie.path().to_owned()),
+        };
+        let (rules, variables, copy) = display
+            .grant("/home/browser", "/home/browser/tmp", None)
+            .expect("grant");
+        let copy = copy.expect("a copy");
+        assert_eq!(std::fs::read(copy.path()).expect("read"), b"\x01\x00cookie");
+        assert_eq!(rules[1].source(), Some(copy.path()));
+        assert!(variables.contains(&("XAUTHORITY".into(), "/home/browser/.Xauthority".into())));
+    }
+}

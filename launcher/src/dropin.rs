@@ -1,0 +1,264 @@
+//! The drop-in: behaves towards its caller like the browser itself.
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::blueprint::Debugging;
+use crate::bridge::{self, Downloads};
+use crate::chromium::{Chromium, Flavor};
+use crate::config::{Config, OnMissing};
+use crate::flags::{Flags, Strictness};
+use crate::launch::{Browser, LaunchError, Launcher, Output};
+
+/// How long a browser may take to end after it was asked to. Clients wait 5 s or more before they kill.
+const GRACE: Duration = Duration::from_secs(4);
+
+/// Runs the browser until it ends or a signal asks for its end; returns its exit code.
+///
+/// `client` is the debugging pipe of the caller, if it gave one.
+pub fn run(
+    config: Config,
+    arguments: &[String],
+    strictness: Strictness,
+    client: Option<(OwnedFd, OwnedFd)>,
+) -> Result<u8, LaunchError> {
+    let flags = Flags::parse(arguments, strictness)?;
+    let say = |text: &str| eprintln!("browser-launcher: {text}");
+    if !config.enabled {
+        say("enabled = false: the browser runs WITHOUT this sandbox");
+        return Err(run_bare(&config, flags));
+    }
+    let wants_pipe = flags.has("remote-debugging-pipe");
+    if wants_pipe && client.is_none() {
+        return Err(LaunchError::Argument(
+            "--remote-debugging-pipe needs the open descriptors 3 and 4".into(),
+        ));
+    }
+    let launcher = Launcher::new(config.clone())
+        .flags(flags.clone())?
+        .output(Output::Inherit);
+    let launcher = if wants_pipe {
+        launcher.stage_downloads()
+    } else {
+        launcher
+    };
+    // Signals that arrive while the browser starts are answered as soon as it has started.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(|source| LaunchError::Io {
+            what: "the signal loop".into(),
+            source,
+        })?;
+    let mut ends = {
+        let _guard = runtime.enter();
+        Ends::new()?
+    };
+    let mut browser = match launcher.launch() {
+        Err(error) if error.missing_layer().is_some() && config.on_missing == OnMissing::Warn => {
+            say(&error.to_string());
+            say("on_missing = \"warn\": the browser runs WITHOUT this sandbox");
+            return Err(run_bare(&config, flags));
+        }
+        other => other?,
+    };
+    browser.notices().iter().for_each(|notice| say(notice));
+    for (layer, state) in browser.layers() {
+        if let sandbox::LayerState::Missing(reason) = state {
+            say(&format!("layer {layer} is missing: {reason}"));
+        }
+    }
+    if let Some(status) = begin(&mut browser, client.filter(|_| wants_pipe))? {
+        return Ok(exit_code(status));
+    }
+    let io = |source| LaunchError::Io {
+        what: "the browser".into(),
+        source,
+    };
+    let asked_to_end = runtime.block_on(ends.wait(&browser)).map_err(io)?;
+    let status = if asked_to_end {
+        browser.stop(GRACE).map_err(io)?
+    } else {
+        browser.wait().map_err(io)?
+    };
+    Ok(exit_code(status))
+}
+
+/// Connects the caller with the browser that has proved itself; a status when a headless command is already over.
+fn begin(
+    browser: &mut Browser,
+    client: Option<(OwnedFd, OwnedFd)>,
+) -> Result<Option<ExitStatus>, LaunchError> {
+    match (browser.blueprint().debugging, client) {
+        (Debugging::Command, _) => return browser.prove_while_running(),
+        (Debugging::Port(_), _) => announce(browser)?,
+        (Debugging::Pipe, Some((input, output))) => {
+            let blueprint = browser.blueprint();
+            let staging = blueprint
+                .staging
+                .as_ref()
+                .expect("a pipe client has a staging folder")
+                .path();
+            let downloads = Downloads::new(
+                staging,
+                blueprint.shared.clone(),
+                blueprint.policy.identity.host_uid,
+            );
+            let pipe = browser.take_cdp().expect("a new browser has its pipe");
+            bridge::start(input, output, pipe, downloads).map_err(|source| LaunchError::Io {
+                what: "the debugging pipe".into(),
+                source,
+            })?;
+        }
+        // Nobody talks to it, a user in front of a window perhaps. The pipe stays open: its end would end the browser.
+        (Debugging::Pipe, None) => {}
+    }
+    Ok(None)
+}
+
+/// Tells port clients where to connect, in the two ways that Chromium itself has.
+fn announce(browser: &Browser) -> Result<(), LaunchError> {
+    let endpoint = browser.endpoint().expect("a port was asked for");
+    if let Some(profile) = &browser.blueprint().profile {
+        write_active_port(profile, endpoint)?;
+    }
+    // In one piece: clients look for the whole line.
+    let _ = std::io::stderr().write_all(format!("\nDevTools listening on {endpoint}\n").as_bytes());
+    Ok(())
+}
+
+/// `DevToolsActivePort`: the port, and the path of the browser's own target. The folder is writable by the browser, so
+/// the file is made under a new name and moved into place: a link planted there is replaced, not followed.
+fn write_active_port(profile: &Path, endpoint: &str) -> Result<(), LaunchError> {
+    let place = profile.join("DevToolsActivePort");
+    let io = |source| LaunchError::Io {
+        what: place.display().to_string(),
+        source,
+    };
+    let address = endpoint
+        .strip_prefix("ws://")
+        .and_then(|rest| rest.split_once('/'));
+    let Some((port, path)) =
+        address.and_then(|(host, path)| Some((host.rsplit_once(':')?.1, path)))
+    else {
+        return Err(LaunchError::Browser {
+            problem: format!("it announced {endpoint}, which is no address"),
+            log: String::new(),
+        });
+    };
+    let mut file = tempfile::NamedTempFile::new_in(profile).map_err(io)?;
+    write!(file, "{port}\n/{path}").map_err(io)?;
+    file.persist(&place)
+        .map(drop)
+        .map_err(|error| io(error.error))
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status
+        .code()
+        .or_else(|| Some(128 + status.signal()?))
+        .unwrap_or(1);
+    u8::try_from(code).unwrap_or(1)
+}
+
+/// What ends a run.
+struct Ends {
+    signals: [tokio::signal::unix::Signal; 3],
+}
+
+impl Ends {
+    fn new() -> Result<Ends, LaunchError> {
+        let listen = |kind| {
+            signal(kind).map_err(|source| LaunchError::Io {
+                what: "a signal handler".into(),
+                source,
+            })
+        };
+        Ok(Ends {
+            signals: [
+                listen(SignalKind::terminate())?,
+                listen(SignalKind::interrupt())?,
+                listen(SignalKind::hangup())?,
+            ],
+        })
+    }
+
+    /// `true` when a signal asked for the end, `false` when the browser ended by itself.
+    async fn wait(&mut self, browser: &Browser) -> std::io::Result<bool> {
+        let ended = when_ended(browser)?;
+        let [terminate, interrupt, hangup] = &mut self.signals;
+        tokio::select! {
+            _ = ended => Ok(false),
+            _ = terminate.recv() => Ok(true),
+            _ = interrupt.recv() => Ok(true),
+            _ = hangup.recv() => Ok(true),
+        }
+    }
+}
+
+/// Ready when the browser has ended.
+fn when_ended(browser: &Browser) -> std::io::Result<oneshot::Receiver<()>> {
+    let pidfd = browser.pidfd().try_clone()?;
+    let (sender, receiver) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("browser-end".into())
+        .stack_size(64 * 1024);
+    thread.spawn(move || {
+        while let Err(nix::errno::Errno::EINTR) = poll(
+            &mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)],
+            PollTimeout::NONE,
+        ) {}
+        // Nobody is waiting any more when a signal came first.
+        let _ = sender.send(());
+    })?;
+    Ok(receiver)
+}
+
+/// Becomes the browser itself, without any sandbox of ours. The filter of switches stays: Chromium's own sandbox is
+/// then the only one. Returns only if that fails.
+fn run_bare(config: &Config, flags: Flags) -> LaunchError {
+    let chromium = match Chromium::find(config.browser.as_deref(), Flavor::Full) {
+        Ok(chromium) => chromium,
+        Err(error) => return error.into(),
+    };
+    let mut command = Command::new(&chromium.executable);
+    let source = command.args(flags.to_arguments()).exec();
+    LaunchError::Io {
+        what: chromium.executable.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_active_port_file_replaces_a_planted_link() {
+        let profile = tempfile::tempdir().expect("folder");
+        let victim = tempfile::NamedTempFile::new().expect("file");
+        std::os::unix::fs::symlink(victim.path(), profile.path().join("DevToolsActivePort"))
+            .expect("link");
+        write_active_port(profile.path(), "ws://127.0.0.1:4567/devtools/browser/abc")
+            .expect("written");
+        let text =
+            std::fs::read_to_string(profile.path().join("DevToolsActivePort")).expect("read");
+        assert_eq!(text, "4567\n/devtools/browser/abc");
+        assert_eq!(victim.path().metadata().expect("meta").len(), 0);
+        assert!(write_active_port(profile.path(), "nonsense").is_err());
+    }
+
+    #[test]
+    fn a_signal_shows_in_the_exit_code() {
+        assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
+        assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
+    }
+}

@@ -1,0 +1,406 @@
+//! The way out of the sandbox in network mode `proxy`.
+//!
+//! The browser's network namespace has no route at all. What leaves it goes through one HTTP proxy in the launcher,
+//! which resolves a name once, checks the addresses, and dials exactly an address that it checked. So a name that
+//! changes its address between check and use (DNS rebinding), a redirect, a subresource, a WebSocket and a hand-made
+//! request of a compromised browser process all meet the same check; UDP, and with it QUIC and WebRTC, has no path.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use ipnet::IpNet;
+
+pub mod denied;
+mod proxy;
+mod request;
+
+pub use proxy::{HostNetwork, Network, Proxy, serve};
+
+/// A local server that may be reached although its address is denied: `127.0.0.1:3000`, `[::1]:3000`, `wiki.lan:80`.
+///
+/// It opens what the browser *asks for* by exactly this host and port. A foreign name that resolves to the same address
+/// stays denied, so that allowing a development server does not hand it to every web site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Allowed {
+    host: String,
+    port: u16,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{0}` in `allow` is not HOST:PORT, for example 127.0.0.1:3000 or [::1]:3000")]
+pub struct AllowedError(String);
+
+impl FromStr for Allowed {
+    type Err = AllowedError;
+
+    fn from_str(text: &str) -> Result<Self, AllowedError> {
+        let bad = || AllowedError(text.to_owned());
+        let target = Target::from_authority(text, None).ok_or_else(bad)?;
+        Ok(Allowed {
+            host: target.host,
+            port: target.port,
+        })
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Allowed {
+    fn opens(&self, target: &Target) -> bool {
+        let host_matches = self.host == target.host
+            // `localhost` is what people type for a server they allowed by its loopback address.
+            || (target.host == "localhost" && self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()));
+        host_matches && self.port == target.port
+    }
+}
+
+/// Where the browser wants to go: host without brackets, in lower case, without a final dot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+}
+
+impl Target {
+    /// Reads `host:port`, `[v6]:port` or, with a default port, the host alone.
+    fn from_authority(text: &str, default_port: Option<u16>) -> Option<Target> {
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return None,
+            }
+        } else {
+            match text.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            }
+        };
+        let port = match port {
+            Some(port) if port.bytes().all(|byte| byte.is_ascii_digit()) => port.parse().ok()?,
+            Some(_) => return None,
+            None => default_port?,
+        };
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let fits =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_' | b':');
+        let valid = !host.is_empty() && host.len() <= 253 && host.bytes().all(fits) && port != 0;
+        valid.then_some(Target { host, port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Why a target was refused.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Denial {
+    #[error("the name {name} is denied: {reason}")]
+    Name { name: String, reason: &'static str },
+    #[error("{host} is denied: its address {address} is {reason}")]
+    Address {
+        host: String,
+        address: IpAddr,
+        reason: &'static str,
+    },
+}
+
+/// What may be reached: everything public, minus the host's own addresses, plus what is allowed by name.
+#[derive(Clone, Debug, Default)]
+pub struct EgressRules {
+    allow: Vec<Allowed>,
+}
+
+impl EgressRules {
+    pub fn new(allow: Vec<Allowed>) -> Self {
+        EgressRules { allow }
+    }
+
+    fn allows(&self, target: &Target) -> bool {
+        self.allow.iter().any(|allowed| allowed.opens(target))
+    }
+
+    /// Judges the name before anything is resolved.
+    pub fn check_name(&self, target: &Target) -> Result<(), Denial> {
+        if self.allows(target) {
+            return Ok(());
+        }
+        match denied_name(&target.host) {
+            Some(reason) => Err(Denial::Name {
+                name: target.host.clone(),
+                reason,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps the addresses that may be dialled, in their order; an error when none is left.
+    pub fn check_addresses(
+        &self,
+        target: &Target,
+        addresses: &[SocketAddr],
+        own: &BTreeSet<IpAddr>,
+    ) -> Result<Vec<SocketAddr>, Denial> {
+        if self.allows(target) {
+            return Ok(addresses.to_vec());
+        }
+        let mut first_denial = None;
+        let mut kept = Vec::new();
+        for address in addresses {
+            match denied_address(address.ip(), own) {
+                None => kept.push(*address),
+                Some(reason) => {
+                    first_denial.get_or_insert(Denial::Address {
+                        host: target.host.clone(),
+                        address: address.ip(),
+                        reason,
+                    });
+                }
+            }
+        }
+        match first_denial {
+            Some(denial) if kept.is_empty() => Err(denial),
+            _ => Ok(kept),
+        }
+    }
+}
+
+/// The reason why an address is never dialled, if there is one.
+pub fn denied_address(address: IpAddr, own: &BTreeSet<IpAddr>) -> Option<&'static str> {
+    static RANGES: OnceLock<Vec<(IpNet, &'static str)>> = OnceLock::new();
+    let ranges = RANGES.get_or_init(|| {
+        let parse = |row: &denied::DeniedRange| {
+            (
+                row.net.parse().expect("the table holds valid ranges"),
+                row.reason,
+            )
+        };
+        denied::DENIED_RANGES.iter().map(parse).collect()
+    });
+    let listed = ranges
+        .iter()
+        .find(|(net, _)| net.contains(&address))
+        .map(|(_, reason)| *reason);
+    listed.or_else(|| own.contains(&address).then_some("an address of this host"))
+}
+
+/// The reason why a name is never resolved, if there is one.
+pub fn denied_name(host: &str) -> Option<&'static str> {
+    let matches = |pattern: &str| match pattern.strip_prefix('*') {
+        Some(suffix) => host.ends_with(suffix),
+        None => host == pattern,
+    };
+    denied::DENIED_NAMES
+        .iter()
+        .find(|row| matches(row.name))
+        .map(|row| row.reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn denied(address: &str) -> bool {
+        denied_address(address.parse().expect("an address"), &BTreeSet::new()).is_some()
+    }
+
+    #[test]
+    fn every_row_denies_its_first_and_last_address() {
+        for row in denied::DENIED_RANGES {
+            let net: IpNet = row.net.parse().expect(row.net);
+            assert_eq!(net.addr(), net.network(), "{} has host bits", row.net);
+            assert!(
+                denied_address(net.network(), &BTreeSet::new()).is_some(),
+                "{}",
+                row.net
+            );
+            assert!(
+                denied_address(net.broadcast(), &BTreeSet::new()).is_some(),
+                "{}",
+                row.net
+            );
+        }
+    }
+
+    #[test]
+    fn the_address_next_to_a_range_is_open() {
+        for open in [
+            "1.1.1.1",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "126.255.255.255",
+            "128.0.0.0",
+            "169.253.255.255",
+            "169.255.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+            "192.167.255.255",
+            "192.169.0.0",
+            "168.63.129.15",
+            "168.63.129.17",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+            "2606:4700::1111",
+            "2003::1",
+            "2001:4860::1",
+            "3ffe::1",
+        ] {
+            assert!(!denied(open), "{open}");
+        }
+    }
+
+    #[test]
+    fn other_spellings_of_an_ipv4_address_are_denied() {
+        for address in [
+            "::ffff:10.0.0.1",
+            "::ffff:8.8.8.8",
+            "::10.0.0.1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+            "::",
+            "::1",
+        ] {
+            assert!(denied(address), "{address}");
+        }
+    }
+
+    #[test]
+    fn own_addresses_are_denied_even_when_public() {
+        let own = BTreeSet::from(["93.184.216.34".parse().expect("address")]);
+        assert_eq!(
+            denied_address("93.184.216.34".parse().expect("address"), &own),
+            Some("an address of this host")
+        );
+        assert_eq!(
+            denied_address("93.184.216.35".parse().expect("address"), &own),
+            None
+        );
+    }
+
+    #[test]
+    fn names_are_denied_with_their_subdomains() {
+        for name in [
+            "localhost",
+            "a.localhost",
+            "metadata.google.internal",
+            "db.prod.internal",
+            "printer.local",
+        ] {
+            assert!(denied_name(name).is_some(), "{name}");
+        }
+        for name in [
+            "example.com",
+            "internal.example.com",
+            "notlocalhost",
+            "mylocal",
+        ] {
+            assert!(denied_name(name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_allowed_server_is_opened_by_its_own_name_and_port_only() {
+        let rules = EgressRules::new(vec!["127.0.0.1:3000".parse().expect("allow")]);
+        let target = |text: &str| Target::from_authority(text, None).expect(text);
+        let loopback = |port| vec![SocketAddr::from(([127, 0, 0, 1], port))];
+        let open = |text: &str, port| {
+            rules.check_name(&target(text)).is_ok()
+                && rules
+                    .check_addresses(&target(text), &loopback(port), &BTreeSet::new())
+                    .is_ok()
+        };
+        assert!(open("127.0.0.1:3000", 3000));
+        assert!(open("localhost:3000", 3000));
+        assert!(open("LOCALHOST.:3000", 3000));
+        assert!(!open("127.0.0.1:3001", 3001), "another port");
+        assert!(!open("localhost:22", 22), "another port by name");
+        assert!(
+            !open("rebound.example.com:3000", 3000),
+            "a foreign name with the same address"
+        );
+    }
+
+    #[test]
+    fn only_permitted_addresses_are_kept() {
+        let rules = EgressRules::default();
+        let target = Target::from_authority("mixed.example.com:443", None).expect("target");
+        let addresses: Vec<SocketAddr> = ["10.0.0.1:443", "1.1.1.1:443", "[::1]:443"]
+            .iter()
+            .map(|text| text.parse().expect(text))
+            .collect();
+        let kept = rules
+            .check_addresses(&target, &addresses, &BTreeSet::new())
+            .expect("one is public");
+        assert_eq!(kept, [addresses[1]]);
+        let error = rules
+            .check_addresses(&target, &addresses[..1], &BTreeSet::new())
+            .expect_err("only a private one");
+        assert!(
+            error.to_string().contains("10.0.0.1") && error.to_string().contains("RFC 1918"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn malformed_authorities_are_refused() {
+        for text in [
+            "",
+            ":80",
+            "host:",
+            "host:0",
+            "host:99999",
+            "host:+80",
+            "[::1",
+            "[::1]80",
+            "[not]:80",
+            "a b:80",
+            "a/b:80",
+            "::1:80",
+            "host:80:90",
+        ] {
+            assert_eq!(Target::from_authority(text, None), None, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_v6_address_outside_global_unicast_is_open(bits in any::<u128>()) {
+            let address = std::net::Ipv6Addr::from(bits);
+            let open = denied_address(address.into(), &BTreeSet::new()).is_none();
+            prop_assert!(!open || (bits >> 125) == 1);
+        }
+
+        #[test]
+        fn v4_agrees_with_the_standard_library(bits in any::<u32>()) {
+            let address = std::net::Ipv4Addr::from(bits);
+            let special = address.is_private() || address.is_loopback() || address.is_link_local() || address.is_multicast()
+                || address.is_broadcast() || address.is_documentation() || address.is_unspecified();
+            prop_assert!(!special || denied_address(address.into(), &BTreeSet::new()).is_some());
+        }
+
+        #[test]
+        fn reading_an_authority_never_panics(text in "\\PC{0,40}") {
+            let _ = Target::from_authority(&text, Some(80));
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The folders of the host that a browser may write to: which ones are acceptable, and who owns them.
+//!
+//! Clients choose folders on the command line (`--user-data-dir`). Whatever is named there becomes writable for a program
+//! that shows untrusted pages, so a slip like `--user-data-dir=$HOME` must not become a hole.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::unistd::{Gid, Uid, fchown, fchownat};
+
+/// What a folder is for; decides what may already be in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A browser profile: empty, new, or one that a browser has used before.
+    Profile,
+    /// A folder that the user named as a place for files.
+    Files,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    #[error("{path} cannot be given to the browser: {problem}")]
+    Refused { path: PathBuf, problem: String },
+    #[error("{path}: {source}")]
+    Io {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error(
+        "{path} is in use by another confined browser that was started by root; give each its own folder"
+    )]
+    InUse { path: PathBuf },
+}
+
+/// Folders that belong to the system: neither they nor anything below becomes writable.
+const SYSTEM: &[&str] = &[
+    "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/dev",
+    "/proc", "/sys",
+];
+/// Folders that hold other people's folders: never whole, but something below may be given.
+const SHARED: &[&str] = &[
+    "/",
+    "/home",
+    "/root",
+    "/tmp",
+    "/var",
+    "/var/tmp",
+    "/var/lib",
+    "/run",
+    "/run/user",
+    "/opt",
+    "/srv",
+    "/mnt",
+    "/media",
+];
+/// Folders in a home that hold secrets: neither they nor anything below.
+const SECRET: &[&str] = &[
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".azure",
+    ".password-store",
+    ".config/gcloud",
+    ".local/share/keyrings",
+    ".mozilla",
+];
+/// Folders in a home that are never given whole.
+const HOME_SHARED: &[&str] = &["", ".config", ".local", ".local/share", ".cache"];
+/// What a browser leaves in a profile; one of them is enough.
+const PROFILE_MARKS: &[&str] = &[
+    "Local State",
+    "Default",
+    "First Run",
+    "Preferences",
+    "DevToolsActivePort",
+    "Last Version",
+];
+
+/// Checks a folder and makes it if it is not there. Returns its one true path.
+pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderError> {
+    let refused = |problem: String| FolderError::Refused {
+        path: path.to_owned(),
+        problem,
+    };
+    let io = |source| FolderError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let absolute = std::path::absolute(path).map_err(io)?;
+    // What exists of it is resolved before anything is made, so that a link cannot lead the making elsewhere.
+    let existing = absolute
+        .ancestors()
+        .find(|part| part.symlink_metadata().is_ok())
+        .unwrap_or(Path::new("/"));
+    let missing = absolute
+        .strip_prefix(existing)
+        .expect("an ancestor is a prefix");
+    if missing
+        .components()
+        .any(|part| !matches!(part, std::path::Component::Normal(_)))
+    {
+        return Err(refused("it contains `..`".into()));
+    }
+    let real = match missing.as_os_str().is_empty() {
+        true => existing.canonicalize().map_err(io)?,
+        false => existing.canonicalize().map_err(io)?.join(missing),
+    };
+    if real.to_str().is_none() {
+        return Err(refused("its name is not valid UTF-8".into()));
+    }
+    refuse_by_place(&real).map_err(refused)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&real)
+        .map_err(io)?;
+    let meta = real.symlink_metadata().map_err(io)?;
+    if !meta.is_dir() {
+        return Err(refused("it is not a folder".into()));
+    }
+    let own = nix::unistd::geteuid();
+    if meta.uid() != own.as_raw() && !(own.is_root() && is_private_uid(meta.uid())) {
+        return Err(refused(format!(
+            "it belongs to another user (uid {})",
+            meta.uid()
+        )));
+    }
+    if purpose == Purpose::Profile {
+        let mut entries = fs::read_dir(&real).map_err(io)?.peekable();
+        let used_by_a_browser = || {
+            PROFILE_MARKS
+                .iter()
+                .any(|mark| real.join(mark).symlink_metadata().is_ok())
+        };
+        if entries.peek().is_some() && !used_by_a_browser() {
+            return Err(refused(
+                "it holds files, but none of a browser profile; name an empty folder or a new one"
+                    .into(),
+            ));
+        }
+    }
+    Ok(real)
+}
+
+fn refuse_by_place(real: &Path) -> Result<(), String> {
+    if let Some(system) = SYSTEM.iter().find(|system| real.starts_with(system)) {
+        return Err(format!("it is in {system}, which belongs to the system"));
+    }
+    if SHARED.iter().any(|shared| real == Path::new(shared)) {
+        return Err("it holds the folders of others; name one below it".into());
+    }
+    for home in homes() {
+        if home.starts_with(real) || HOME_SHARED.iter().any(|part| real == home.join(part)) {
+            return Err(
+                "it is a home folder or holds one; name an own folder for the browser".into(),
+            );
+        }
+        if let Some(secret) = SECRET.iter().find(|part| real.starts_with(home.join(part))) {
+            return Err(format!("it is in ~/{secret}, which holds secrets"));
+        }
+    }
+    Ok(())
+}
+
+/// The home of the environment and the one of the user database, which need not agree.
+fn homes() -> Vec<PathBuf> {
+    let named = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute() && home != Path::new("/"));
+    let database = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .ok()
+        .flatten()
+        .map(|user| user.dir);
+    let database = database.filter(|home| home.is_absolute() && home != Path::new("/"));
+    let canonical = |home: PathBuf| home.canonicalize().unwrap_or(home);
+    named.into_iter().chain(database).map(canonical).collect()
+}
+
+/// Uids that no distribution hands out, from systemd's table of ranges; one for each browser that root starts.
+const PRIVATE_UIDS: std::ops::RangeInclusive<u32> = 60578..=61183;
+
+fn is_private_uid(uid: u32) -> bool {
+    PRIVATE_UIDS.contains(&uid)
+}
+
+/// A uid that no other confined browser on this machine has while this value lives.
+#[derive(Debug)]
+pub(crate) struct PrivateUid {
+    pub(crate) uid: u32,
+    _lock: Flock<fs::File>,
+}
+
+impl PrivateUid {
+    /// Root only. The kernel frees the lock with the process, whatever ends it.
+    pub(crate) fn take() -> Result<PrivateUid, FolderError> {
+        Self::take_in(Path::new("/run/browser-launcher"))
+    }
+
+    fn take_in(folder: &Path) -> Result<PrivateUid, FolderError> {
+        let io = |source| FolderError::Io {
+            path: folder.to_owned(),
+            source,
+        };
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(io)?;
+        for uid in PRIVATE_UIDS {
+            let file = fs::OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(folder.join(format!("uid-{uid}")))
+                .map_err(io)?;
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(PrivateUid { uid, _lock: lock }),
+                Err((_, Errno::EWOULDBLOCK)) => {}
+                Err((_, errno)) => return Err(io(errno.into())),
+            }
+        }
+        Err(FolderError::Refused {
+            path: folder.to_owned(),
+            problem: format!("all {} private uids are in use", PRIVATE_UIDS.count()),
+        })
+    }
+}
+
+/// Gives a folder and everything in it to the private uid of a browser, and keeps other browsers of root off it while
+/// the returned lock lives. Links are not followed; what belongs to somebody else is an error, not a gift.
+pub(crate) fn give_to(path: &Path, uid: u32) -> Result<Flock<OwnedFd>, FolderError> {
+    let io = |errno: Errno| FolderError::Io {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    let folder = open(
+        path,
+        OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(io)?;
+    let lock =
+        Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+            Errno::EWOULDBLOCK => FolderError::InUse {
+                path: path.to_owned(),
+            },
+            errno => io(errno),
+        })?;
+    give_entries(lock.as_fd(), path, uid)?;
+    fchown(
+        lock.as_fd(),
+        Some(Uid::from_raw(uid)),
+        Some(Gid::from_raw(uid)),
+    )
+    .map_err(io)?;
+    Ok(lock)
+}
+
+fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), FolderError> {
+    let io = |errno: Errno| FolderError::Io {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut entries = Dir::openat(folder, ".", flags, Mode::empty()).map_err(io)?;
+    for entry in entries.iter() {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let shown = path.join(name.to_string_lossy().as_ref());
+        let stat = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(io)?;
+        let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
+        let linked_elsewhere = kind == SFlag::S_IFREG && stat.st_nlink > 1;
+        if linked_elsewhere || (stat.st_uid != 0 && !is_private_uid(stat.st_uid)) {
+            let problem = if linked_elsewhere {
+                "it has a second name elsewhere".into()
+            } else {
+                format!("it belongs to uid {}", stat.st_uid)
+            };
+            return Err(FolderError::Refused {
+                path: shown,
+                problem,
+            });
+        }
+        if kind == SFlag::S_IFDIR {
+            let inner = Dir::openat(folder, name, flags, Mode::empty()).map_err(io)?;
+            give_entries(inner.as_fd(), &shown, uid)?;
+        }
+        if stat.st_uid != uid {
+            fchownat(
+                folder,
+                name,
+                Some(Uid::from_raw(uid)),
+                Some(Gid::from_raw(uid)),
+                AtFlags::AT_SYMLINK_NOFOLLOW,
+            )
+            .map_err(io)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(path: impl AsRef<Path>, purpose: Purpose) -> String {
+        prepare(path.as_ref(), purpose)
+            .expect_err("refused")
+            .to_string()
+    }
+
+    #[test]
+    fn places_of_others_are_refused() {
+        for path in [
+            "/",
+            "/etc/x",
+            "/usr/share/x",
+            "/proc/self",
+            "/tmp",
+            "/var/tmp",
+            "/home",
+            "/tmp/../etc/x",
+            "/dev/shm/x",
+        ] {
+            assert!(
+                problem(path, Purpose::Profile).contains("cannot be given"),
+                "{path}"
+            );
+        }
+        for home in homes() {
+            assert!(problem(&home, Purpose::Files).contains("cannot be given"));
+            assert!(problem(home.join(".ssh"), Purpose::Files).contains("secrets"));
+            assert!(problem(home.join(".aws/x/y"), Purpose::Profile).contains("secrets"));
+        }
+    }
+
+    #[test]
+    fn a_new_or_empty_folder_and_a_used_profile_are_taken() {
+        let base = tempfile::tempdir().expect("folder");
+        let fresh = prepare(&base.path().join("a/b"), Purpose::Profile).expect("new");
+        assert_eq!(fresh.metadata().expect("meta").mode() & 0o777, 0o700);
+        fs::create_dir(fresh.join("Default")).expect("mkdir");
+        fs::write(fresh.join("other"), "x").expect("write");
+        assert_eq!(prepare(&fresh, Purpose::Profile).expect("used"), fresh);
+    }
+
+    #[test]
+    fn a_folder_with_other_files_is_no_profile() {
+        let base = tempfile::tempdir().expect("folder");
+        fs::write(base.path().join("thesis.txt"), "x").expect("write");
+        assert!(problem(base.path(), Purpose::Profile).contains("none of a browser profile"));
+        assert!(prepare(base.path(), Purpose::Files).is_ok());
+    }
+
+    #[test]
+    fn links_are_judged_by_where_they_lead() {
+        let base = tempfile::tempdir().expect("folder");
+        std::os::unix::fs::symlink("/etc", base.path().join("link")).expect("link");
+        assert!(
+            problem(base.path().join("link"), Purpose::Files).contains("belongs to the system")
+        );
+        assert!(
+            problem(base.path().join("link/new"), Purpose::Files).contains("belongs to the system")
+        );
+        std::os::unix::fs::symlink("/nowhere/at/all", base.path().join("dangling")).expect("link");
+        assert!(prepare(&base.path().join("dangling"), Purpose::Files).is_err());
+    }
+
+    #[test]
+    fn two_browsers_never_share_a_private_uid() {
+        let base = tempfile::tempdir().expect("folder");
+        let first = PrivateUid::take_in(base.path()).expect("first");
+        let second = PrivateUid::take_in(base.path()).expect("second");
+        assert_ne!(first.uid, second.uid);
+        let freed = first.uid;
+        drop(first);
+        assert_eq!(PrivateUid::take_in(base.path()).expect("again").uid, freed);
+    }
+
+    /// Needs root to change owners; as an ordinary user the call is never made.
+    #[test]
+    fn giving_a_folder_away_stops_at_what_is_not_ours() {
+        if !nix::unistd::geteuid().is_root() {
+            return assert!(PrivateUid::take().is_err(), "only root has private uids");
+        }
+        let base = tempfile::tempdir().expect("folder");
+        let uid = *PRIVATE_UIDS.start();
+        fs::create_dir(base.path().join("sub")).expect("mkdir");
+        fs::write(base.path().join("sub/file"), "x").expect("write");
+        std::os::unix::fs::symlink("/etc/hostname", base.path().join("link")).expect("link");
+        let before = fs::metadata("/etc/hostname").expect("meta").uid();
+        let lock = give_to(base.path(), uid).expect("given");
+        assert_eq!(
+            base.path().join("sub/file").metadata().expect("meta").uid(),
+            uid
+        );
+        assert_eq!(base.path().metadata().expect("meta").uid(), uid);
+        assert_eq!(
+            fs::metadata("/etc/hostname").expect("meta").uid(),
+            before,
+            "the link was not followed"
+        );
+        assert!(matches!(
+            give_to(base.path(), uid + 1),
+            Err(FolderError::InUse { .. })
+        ));
+        drop(lock);
+        fs::hard_link(base.path().join("sub/file"), base.path().join("second")).expect("link");
+        assert!(
+            give_to(base.path(), uid)
+                .expect_err("hard link")
+                .to_string()
+                .contains("second name")
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! What the fuzz targets and the replay of their corpus do with one input. Not part of the library's interface.
+//!
+//! The filter is judged by a second, independent reading of the command line that shares the tables with it and nothing
+//! else.
+
+use std::path::Path;
+
+use crate::config::Config;
+use crate::flags::{Flags, REFUSED_FEATURES, REFUSED_SWITCHES, Strictness};
+
+/// One command line, its arguments separated by zero bytes.
+pub fn flags(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    let arguments: Vec<&str> = text.split('\0').collect();
+    for strictness in [Strictness::Refuse, Strictness::DropClientDefaults] {
+        if let Ok(flags) = Flags::parse(&arguments, strictness) {
+            let out = flags.to_arguments();
+            assert_harmless(&out);
+            let again =
+                Flags::parse(&out, Strictness::Refuse).expect("what passed once passes again");
+            assert_eq!(
+                again.to_arguments(),
+                out,
+                "filtering twice is filtering once"
+            );
+        }
+    }
+}
+
+/// One configuration file.
+pub fn config(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    if let Ok(config) = Config::from_toml(text, Path::new("fuzz.toml")) {
+        let written = toml::to_string(&config).expect("a configuration can be written");
+        let again = Config::from_toml(&written, Path::new("fuzz.toml"))
+            .expect("what was written can be read");
+        assert_eq!(again, config);
+    }
+}
+
+/// Panics when Chromium would read a refused switch or feature out of these arguments.
+pub fn assert_harmless(arguments: &[String]) {
+    for argument in arguments {
+        let bytes = argument.as_bytes();
+        let start = bytes
+            .iter()
+            .position(|byte| !is_space(*byte))
+            .unwrap_or(bytes.len());
+        let end = bytes
+            .iter()
+            .rposition(|byte| !is_space(*byte))
+            .map_or(start, |last| last + 1);
+        let word = &argument[start..end];
+        if word == "--" {
+            return;
+        }
+        if !word.starts_with('-') {
+            continue;
+        }
+        let after = word
+            .get(if word.starts_with("--") { 2 } else { 1 }..)
+            .unwrap_or_default();
+        let (name, value) = after
+            .find('=')
+            .map_or((after, ""), |at| (&after[..at], &after[at + 1..]));
+        for rule in REFUSED_SWITCHES {
+            assert!(
+                !name.eq_ignore_ascii_case(rule.name),
+                "refused switch came out: {argument:?}"
+            );
+        }
+        if name.eq_ignore_ascii_case("disable-features") {
+            for member in value.split(',') {
+                let member = member.trim().trim_start_matches('*').to_ascii_lowercase();
+                for rule in REFUSED_FEATURES {
+                    let name = rule.name.to_ascii_lowercase();
+                    let whole_word = member
+                        .strip_prefix(&name)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['<', ':', '.']));
+                    assert!(!whole_word, "refused feature came out: {argument:?}");
+                }
+            }
+        }
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, 9..=13 | 32)
+}

@@ -1,0 +1,554 @@
+//! `Launcher` → `Browser`.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::pipe2;
+use sandbox::{Launch, Layer, LayerState, LimitKeeper, Network, Sandbox, Stdio};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::blueprint::{Blueprint, Debugging, Wishes};
+use crate::cdp::{CdpError, Connection};
+use crate::chromium::{Chromium, DiscoveryError, Flavor};
+use crate::config::{Config, NetworkMode};
+use crate::egress::EgressRules;
+use crate::flags::{FlagError, Flags, Strictness};
+use crate::folders::FolderError;
+use crate::log::Log;
+use crate::ready::{Observer, RendererProof, Sight};
+use crate::services::{Relay, Services};
+
+/// How long a browser may take to answer, on a machine that is busy with other things.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+const RENDERER_LIMIT: Duration = Duration::from_secs(30);
+
+/// Why there is no browser. Whatever had been started is gone when this is returned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("{0}")]
+    Argument(String),
+    #[error("no display: {0}")]
+    Display(String),
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
+    #[error("the debugging port {port} cannot be opened on 127.0.0.1: {source}")]
+    Port { port: u16, source: std::io::Error },
+    #[error("the browser did not start: {problem}{}", last_words(.log))]
+    Browser { problem: String, log: String },
+    #[error("Chromium's own sandbox is not alive: {seen}; the browser was ended{}", last_words(.log))]
+    InnerSandbox { seen: String, log: String },
+    #[error("{what}: {source}")]
+    Io {
+        what: String,
+        source: std::io::Error,
+    },
+}
+
+impl LaunchError {
+    /// The layer of the sandbox that this machine lacks, when that is the reason.
+    pub fn missing_layer(&self) -> Option<Layer> {
+        match self {
+            LaunchError::Sandbox(error) => error.missing_layer(),
+            _ => None,
+        }
+    }
+
+    /// The exit code of the command line: 2 wrong use, 7 the host is not ready, 1 anything else.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LaunchError::Flag(_)
+            | LaunchError::Argument(_)
+            | LaunchError::Folder(FolderError::Refused { .. }) => 2,
+            LaunchError::Discovery(_) | LaunchError::Display(_) => 7,
+            error if error.missing_layer().is_some() => 7,
+            _ => 1,
+        }
+    }
+}
+
+fn last_words(log: &str) -> String {
+    if log.is_empty() {
+        String::new()
+    } else {
+        format!("\nIts last words:\n{log}")
+    }
+}
+
+fn io_error(what: &str) -> impl FnOnce(std::io::Error) -> LaunchError {
+    move |source| LaunchError::Io {
+        what: what.to_owned(),
+        source,
+    }
+}
+
+/// What happens to the browser's standard output and standard error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Nobody reads it; the end of the error log is kept for messages.
+    #[default]
+    Discard,
+    /// The launcher's own.
+    Inherit,
+}
+
+/// A browser to be started.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use launcher::{Config, Launcher};
+/// use std::time::Duration;
+///
+/// let mut browser = Launcher::new(Config::load()?).arguments(["--headless"])?.launch()?;
+/// println!("{} with {:?}", browser.version(), browser.layers());
+/// let targets = browser.cdp().call("Target.getTargets", serde_json::json!({}), Duration::from_secs(5))?;
+/// # drop(targets);
+/// browser.stop(Duration::from_secs(5))?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Launcher {
+    config: Config,
+    wishes: Wishes,
+    output: Output,
+    network_namespace: Option<OwnedFd>,
+    cgroup_parent: Option<PathBuf>,
+}
+
+impl Launcher {
+    pub fn new(config: Config) -> Self {
+        Launcher {
+            config,
+            wishes: Wishes::default(),
+            output: Output::Discard,
+            network_namespace: None,
+            cgroup_parent: None,
+        }
+    }
+
+    /// The switches and addresses for the browser, filtered; refused ones are errors.
+    pub fn arguments<S: AsRef<str>>(
+        self,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<Self, LaunchError> {
+        let arguments: Vec<S> = arguments.into_iter().collect();
+        self.flags(Flags::parse(&arguments, Strictness::Refuse)?)
+    }
+
+    /// Arguments that were filtered already.
+    pub(crate) fn flags(mut self, mut flags: Flags) -> Result<Self, LaunchError> {
+        self.wishes.debugging = Debugging::take_from(&mut flags)?;
+        self.wishes.flags = flags;
+        Ok(self)
+    }
+
+    /// Which build to prefer; the whole browser unless told otherwise.
+    pub fn flavor(mut self, flavor: Flavor) -> Self {
+        self.wishes.flavor = Some(flavor);
+        self
+    }
+
+    /// The folder of the profile. Without one the profile is in memory and gone with the browser.
+    pub fn profile(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.wishes.profile = Some(folder.into());
+        self
+    }
+
+    /// The uid of the browser outside, for launchers that run as root and have one to give. Else a free private one.
+    pub fn host_uid(mut self, uid: u32) -> Self {
+        self.wishes.host_uid = Some(uid);
+        self
+    }
+
+    /// A network namespace that the caller prepared, with its filter outside of it. Replaces the configured mode.
+    pub fn network_namespace(mut self, namespace: OwnedFd) -> Self {
+        self.network_namespace = Some(namespace);
+        self.wishes.filtered = true;
+        self
+    }
+
+    /// A delegated cgroup v2 folder for the limits.
+    pub fn cgroup_parent(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.cgroup_parent = Some(folder.into());
+        self
+    }
+
+    /// What happens to the browser's output.
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    pub(crate) fn stage_downloads(mut self) -> Self {
+        self.wishes.stage_downloads = self.wishes.debugging == Debugging::Pipe;
+        self
+    }
+
+    /// Says in plain words what the browser will see and may do, with the exact arguments. Starts nothing.
+    pub fn explain(self) -> Result<String, LaunchError> {
+        let allow = self.config.allow.clone();
+        let blueprint = Blueprint::new(&self.config, self.wishes)?;
+        let mut text = format!("Browser: {}\n", blueprint.chromium.executable.display());
+        for notice in &blueprint.notices {
+            text.push_str(&format!("Note: {notice}\n"));
+        }
+        if let Network::Proxy { port } = blueprint.policy.network {
+            text.push_str(&format!(
+                "Egress: an HTTP proxy on port {port} inside; public addresses only"
+            ));
+            for allowed in &allow {
+                text.push_str(&format!(", and {allowed}"));
+            }
+            text.push('\n');
+        }
+        text.push_str(&format!(
+            "Arguments: {}\n\n",
+            blueprint.program.arguments.join(" ")
+        ));
+        text.push_str(&blueprint.plan()?.explain());
+        Ok(text)
+    }
+
+    /// Starts the browser. Ok means that it answers, and that a renderer was seen in a sandbox of its own.
+    pub fn launch(mut self) -> Result<Browser, LaunchError> {
+        let started = Instant::now();
+        let relay = self.open_relay()?;
+        let rules = EgressRules::new(self.config.allow.clone());
+        let debugging = self.wishes.debugging;
+        let blueprint = Blueprint::new(&self.config, self.wishes)?;
+        let plan = blueprint.plan()?;
+
+        let pipe = || {
+            pipe2(OFlag::O_CLOEXEC).map_err(|errno| io_error("a pipe to the browser")(errno.into()))
+        };
+        let ((browser_in, to_browser), (from_browser, browser_out), (log_in, log_out)) =
+            (pipe()?, pipe()?, pipe()?);
+        let mut launch = Launch::new(plan).stderr(Stdio::Descriptor(log_out));
+        if self.output == Output::Inherit {
+            launch = launch.stdout(Stdio::Inherit);
+        }
+        if debugging != Debugging::Command {
+            launch = launch.descriptor(3, browser_in).descriptor(4, browser_out);
+        }
+        if let Some(path) = &self.config.bwrap_path {
+            launch = launch.bubblewrap(path);
+        }
+        if let Some(namespace) = self.network_namespace {
+            launch = launch.network_namespace(namespace);
+        }
+        if let Some(folder) = self.cgroup_parent {
+            launch = launch.cgroup_parent(folder);
+        }
+        let log = Log::follow(log_in, self.output == Output::Inherit)
+            .map_err(io_error("the log thread"))?;
+        let spawned = Instant::now();
+        let mut sandbox = launch.spawn()?;
+        let confined = spawned.elapsed();
+
+        let egress = sandbox
+            .take_proxy_listener()
+            .map(|listener| (listener, rules));
+        let pidfd = sandbox
+            .pidfd()
+            .try_clone_to_owned()
+            .map_err(io_error("the browser's pidfd"))?;
+        let pid = sandbox.program_pid();
+        let sandbox = Arc::new(Mutex::new(sandbox));
+        let services = Services::start(egress, relay, Arc::clone(&sandbox))
+            .map_err(io_error("the service thread"))?;
+        let mut browser = Browser {
+            sandbox,
+            pidfd,
+            pid,
+            cdp: None,
+            version: String::new(),
+            renderer: None,
+            endpoint: None,
+            timings: Timings {
+                prepare: spawned - started,
+                confine: confined,
+                answer: Duration::ZERO,
+                verify: Duration::ZERO,
+            },
+            log,
+            blueprint,
+            _services: services,
+        };
+        if debugging == Debugging::Command {
+            return Ok(browser);
+        }
+        browser.cdp = Some(Connection::new(from_browser, to_browser));
+        browser.prove(started)?;
+        Ok(browser)
+    }
+
+    /// Port clients connect outside; the browser listens inside. Both use one number, so that every address which the
+    /// browser tells is right outside too.
+    fn open_relay(&mut self) -> Result<Option<Relay>, LaunchError> {
+        let Debugging::Port(wanted) = self.wishes.debugging else {
+            return Ok(None);
+        };
+        if self.config.network == NetworkMode::Host && !self.wishes.filtered {
+            return Ok(None);
+        }
+        let failed = |source| LaunchError::Port {
+            port: wanted,
+            source,
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        self.wishes.debugging = Debugging::Port(port);
+        Ok(Some(Relay { listener, port }))
+    }
+}
+
+/// Where the time of a launch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Timings {
+    /// Finding the browser, checking folders, planning.
+    pub prepare: Duration,
+    /// From there to the execution of the browser.
+    pub confine: Duration,
+    /// From the very start to the first answer of the browser.
+    pub answer: Duration,
+    /// From the very start to the proof that a renderer is confined.
+    pub verify: Duration,
+}
+
+/// A confined browser. Dropping it ends it.
+#[derive(Debug)]
+pub struct Browser {
+    sandbox: Arc<Mutex<Sandbox>>,
+    pidfd: OwnedFd,
+    pid: u32,
+    cdp: Option<Connection>,
+    version: String,
+    renderer: Option<RendererProof>,
+    endpoint: Option<String>,
+    timings: Timings,
+    log: Log,
+    blueprint: Blueprint,
+    _services: Services,
+}
+
+impl Browser {
+    /// Waits for the browser's answer and for a renderer that is seen in a sandbox of its own.
+    fn prove(&mut self, started: Instant) -> Result<(), LaunchError> {
+        let version = self
+            .cdp()
+            .call("Browser.getVersion", json!({}), ANSWER_LIMIT)
+            .map_err(|error| self.failed(&error))?;
+        self.timings.answer = started.elapsed();
+        self.version = version["product"].as_str().unwrap_or_default().to_owned();
+        self.renderer = Some(self.prove_renderer()?);
+        if let Debugging::Port(_) = self.blueprint.debugging {
+            let announced = self.log.announced(ANSWER_LIMIT);
+            let problem = || LaunchError::Browser {
+                problem: "it did not open its debugging port".into(),
+                log: self.log.tail(),
+            };
+            self.endpoint = Some(announced.ok_or_else(problem)?);
+        }
+        self.timings.verify = started.elapsed();
+        Ok(())
+    }
+
+    fn prove_renderer(&mut self) -> Result<RendererProof, LaunchError> {
+        let observer =
+            Observer::new(self.pid).map_err(io_error("a look at the browser process"))?;
+        if let Sight::Confined(proof) = observer.look() {
+            return Ok(proof);
+        }
+        let limit = RENDERER_LIMIT;
+        let targets = self
+            .cdp()
+            .call("Target.getTargets", json!({}), limit)
+            .map_err(|error| self.failed(&error))?;
+        let has_page = targets["targetInfos"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|target| target["type"] == "page"));
+        // A browser without a page has no renderer to look at, so it gets a blank page for a moment.
+        let blank = match has_page {
+            true => None,
+            false => {
+                let created = self.cdp().call(
+                    "Target.createTarget",
+                    json!({ "url": "about:blank" }),
+                    limit,
+                );
+                Some(created.map_err(|error| self.failed(&error))?["targetId"].clone())
+            }
+        };
+        let proof = observer.wait(limit);
+        if let Some(id) = blank {
+            self.cdp()
+                .call("Target.closeTarget", json!({ "targetId": id }), limit)
+                .map_err(|error| self.failed(&error))?;
+        }
+        proof.map_err(|seen| LaunchError::InnerSandbox {
+            seen,
+            log: self.log.tail(),
+        })
+    }
+
+    /// Why a browser that was executed cannot be used.
+    fn failed(&self, error: &CdpError) -> LaunchError {
+        let log = self.log.tail();
+        match log.contains("No usable sandbox") {
+            true => LaunchError::InnerSandbox {
+                seen: "it found no usable sandbox".into(),
+                log,
+            },
+            false => LaunchError::Browser {
+                problem: error.to_string(),
+                log,
+            },
+        }
+    }
+
+    fn sandbox(&self) -> MutexGuard<'_, Sandbox> {
+        self.sandbox.lock().expect("no holder of the lock panics")
+    }
+
+    /// The debugging pipe. Panics after `take_cdp`, and for a headless command, which has none.
+    pub fn cdp(&mut self) -> &mut Connection {
+        self.cdp
+            .as_mut()
+            .expect("the pipe was taken, or there is none")
+    }
+
+    /// Takes the debugging pipe out. The browser ends when its writing end is closed.
+    pub fn take_cdp(&mut self) -> Option<Connection> {
+        self.cdp.take()
+    }
+
+    /// Product and version, in the browser's own words.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The executable.
+    pub fn chromium(&self) -> &Chromium {
+        &self.blueprint.chromium
+    }
+
+    /// Every layer of the sandbox and whether it is in force.
+    pub fn layers(&self) -> Vec<(Layer, LayerState)> {
+        self.sandbox().layers().to_vec()
+    }
+
+    /// Who keeps the limits.
+    pub fn limits(&self) -> LimitKeeper {
+        self.sandbox().limits().clone()
+    }
+
+    /// The renderer that proved Chromium's own sandbox; `None` for a headless command.
+    pub fn renderer(&self) -> Option<&RendererProof> {
+        self.renderer.as_ref()
+    }
+
+    /// The address for port clients.
+    pub fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
+    /// What the user should know.
+    pub fn notices(&self) -> &[String] {
+        &self.blueprint.notices
+    }
+
+    pub fn timings(&self) -> Timings {
+        self.timings
+    }
+
+    /// The browser process, in the host's numbering.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The child of this process that ends with the whole sandbox.
+    pub fn guard_pid(&self) -> u32 {
+        self.sandbox().guard_pid()
+    }
+
+    /// Where the sandbox's own share of the launch went.
+    pub fn sandbox_timings(&self) -> sandbox::Timings {
+        self.sandbox().timings()
+    }
+
+    /// The end of what the browser wrote to its standard error.
+    pub fn log_tail(&self) -> String {
+        self.log.tail()
+    }
+
+    pub(crate) fn blueprint(&self) -> &Blueprint {
+        &self.blueprint
+    }
+
+    /// Readable when the browser and everything it started have ended.
+    pub(crate) fn pidfd(&self) -> &OwnedFd {
+        &self.pidfd
+    }
+
+    /// Waits for the end of the browser.
+    pub fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        loop {
+            let mut ended = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut ended, PollTimeout::NONE) {
+                Ok(_) => return self.sandbox().wait(),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The exit status, if the browser has ended.
+    pub fn try_wait(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        self.sandbox().try_wait()
+    }
+
+    /// Asks the browser to end, waits for `grace`, then kills it and everything it started.
+    pub fn stop(&mut self, grace: Duration) -> std::io::Result<ExitStatus> {
+        self.sandbox().stop(grace)
+    }
+
+    /// For headless commands: looks at the renderers while the command runs, and fails if none is ever seen confined.
+    pub(crate) fn prove_while_running(&mut self) -> Result<Option<ExitStatus>, LaunchError> {
+        let observer = Observer::new(self.pid);
+        let deadline = Instant::now() + RENDERER_LIMIT;
+        loop {
+            if let Some(status) = self.try_wait().map_err(io_error("the browser"))? {
+                return Ok(Some(status));
+            }
+            let seen = match observer.as_ref().map(Observer::look) {
+                Ok(Sight::Confined(proof)) => {
+                    self.renderer = Some(proof);
+                    return Ok(None);
+                }
+                Ok(Sight::NothingYet(seen)) => seen,
+                // It ended between the two looks.
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= deadline {
+                return Err(LaunchError::InnerSandbox {
+                    seen,
+                    log: self.log.tail(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! The drop-in executable: what it refuses, how it ends, and that nothing starts when a layer is missing.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::*;
+use launcher::Launcher;
+use launcher::chromium::Flavor;
+use launcher::config::OnMissing;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Every process whose command line holds `mark`, a name that only this test uses.
+fn processes_with(mark: &str) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc")
+        .expect("proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_mark = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        text(&line).contains(mark) && *pid != std::process::id()
+    };
+    pids.filter(has_mark).collect()
+}
+
+/// A port client's view: the drop-in is started and its announcement read.
+fn start_with_port(setup: &Setup, arguments: &[&str]) -> (Child, String) {
+    let mut command = setup.drop_in();
+    command
+        .args(["--headless", "--remote-debugging-port=0"])
+        .args(arguments);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let deadline = Instant::now() + LIMIT;
+    let endpoint = loop {
+        let line = lines
+            .next()
+            .expect("an announcement before the end")
+            .expect("text");
+        if let Some(endpoint) = line.strip_prefix("DevTools listening on ") {
+            break endpoint.to_owned();
+        }
+        assert!(Instant::now() < deadline);
+    };
+    // Somebody has to go on reading, or the browser would wait for ever to be heard.
+    std::thread::spawn(move || lines.for_each(drop));
+    (child, endpoint)
+}
+
+fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("connect to the relay");
+    stream.set_read_timeout(Some(LIMIT)).expect("timeout");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+    )
+    .expect("ask");
+    let mut answer = Vec::new();
+    let mut chunk = [0; 4096];
+    // Chromium keeps the connection open; the end of the JSON text is the end of the answer.
+    while !text(&answer).trim_end().ends_with(['}', ']']) {
+        let length = stream.read(&mut chunk).expect("read");
+        assert!(length > 0, "closed: {}", text(&answer));
+        answer.extend_from_slice(&chunk[..length]);
+    }
+    text(&answer)
+}
+
+#[test]
+fn a_port_client_reaches_the_browser_through_the_relay() {
+    as_root_and_as_user(
+        "a_port_client_reaches_the_browser_through_the_relay",
+        || {
+            let setup = Setup::new();
+            let profile = setup.folder.path().join("profile");
+            let (mut child, endpoint) =
+                start_with_port(&setup, &[&format!("--user-data-dir={}", profile.display())]);
+            let address = endpoint
+                .strip_prefix("ws://127.0.0.1:")
+                .expect("a loopback address");
+            let (port, path) = address.split_once('/').expect("a path");
+            let port: u16 = port.parse().expect("a port");
+            let file =
+                std::fs::read_to_string(profile.join("DevToolsActivePort")).expect("the file");
+            assert_eq!(file, format!("{port}\n/{path}"));
+            for _ in 0..3 {
+                let version = get(port, "/json/version");
+                assert!(
+                    version.contains("Chrome/") && version.contains(&endpoint),
+                    "{version}"
+                );
+            }
+            // The browser's own port is not the host's: only the launcher listens here.
+            let listening = std::fs::read_to_string("/proc/net/tcp").expect("sockets");
+            assert_eq!(
+                listening
+                    .lines()
+                    .filter(|line| line.contains(&format!("0100007F:{port:04X} 00000000:0000 0A")))
+                    .count(),
+                1
+            );
+            kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+            child.wait().expect("wait");
+            assert!(
+                TcpStream::connect(("127.0.0.1", port)).is_err(),
+                "the relay is gone"
+            );
+        },
+    );
+}
+
+#[test]
+fn the_end_of_the_launcher_is_the_end_of_the_browser() {
+    as_root_and_as_user("the_end_of_the_launcher_is_the_end_of_the_browser", || {
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
+            let setup = Setup::new();
+            let mark = format!("--x-mark={}-{signal}", std::process::id());
+            let (mut child, _) = start_with_port(&setup, &[&mark]);
+            assert!(
+                processes_with(&mark).len() >= 2,
+                "the launcher and the browser"
+            );
+            kill(Pid::from_raw(child.id().cast_signed()), signal).expect("signal");
+            child.wait().expect("wait");
+            eventually(&format!("nothing is left after {signal}"), || {
+                processes_with(&mark).is_empty()
+            });
+        }
+    });
+}
+
+#[test]
+fn dangerous_switches_and_folders_are_refused_with_the_reason() {
+    as_root_and_as_user(
+        "dangerous_switches_and_folders_are_refused_with_the_reason",
+        || {
+            let setup = Setup::new();
+            let mark = format!("--x-mark={}-refused", std::process::id());
+            for (argument, reason) in [
+                ("--no-sandbox", "turns off Chromium's own sandbox"),
+                ("-No-Sandbox", "turns off Chromium's own sandbox"),
+                (
+                    "--disable-features=Translate,IsolateOrigins",
+                    "site isolation",
+                ),
+                ("--remote-allow-origins=*", "opens the debugging channel"),
+                ("--user-data-dir=/etc", "belongs to the system"),
+                ("--user-data-dir=/", "holds the folders of others"),
+                ("--remote-debugging-port=99999", "not a port number"),
+                ("--load-extension=/srv/secret", "extra_ro_bind"),
+            ] {
+                let output = setup.run(&["--headless", &mark, argument]);
+                assert_eq!(
+                    output.status.code(),
+                    Some(2),
+                    "{argument}: {}",
+                    text(&output.stderr)
+                );
+                assert!(
+                    text(&output.stderr).contains(reason),
+                    "{argument}: {}",
+                    text(&output.stderr)
+                );
+            }
+            assert_eq!(processes_with(&mark), [] as [u32; 0]);
+        },
+    );
+}
+
+#[test]
+fn client_defaults_are_left_out_and_said() {
+    as_root_and_as_user("client_defaults_are_left_out_and_said", || {
+        let setup = Setup::new();
+        let mut command = setup.drop_in();
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-features=site-per-process",
+            "--dump-dom",
+            "data:text/html,<p>still confined</p>",
+        ]);
+        let output = finish(command);
+        let said = text(&output.stderr);
+        assert!(text(&output.stdout).contains("still confined"), "{said}");
+        assert!(
+            said.contains("`--no-sandbox` was left out")
+                && said.contains("`site-per-process` was left out"),
+            "{said}"
+        );
+    });
+}
+
+#[test]
+fn a_missing_layer_starts_nothing_and_says_what_to_install() {
+    as_root_and_as_user(
+        "a_missing_layer_starts_nothing_and_says_what_to_install",
+        || {
+            let mut setup = Setup::new();
+            setup.config.bwrap_path = Some(setup.folder.path().join("no-bwrap"));
+            let mark = format!("--x-mark={}-missing", std::process::id());
+            let output = setup.run(&["--headless", &mark, "--dump-dom", "data:text/html,x"]);
+            assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+            assert!(
+                text(&output.stderr).contains("bubblewrap"),
+                "{}",
+                text(&output.stderr)
+            );
+            assert_eq!(text(&output.stdout), "");
+            let error = Launcher::new(setup.config.clone())
+                .flavor(Flavor::HeadlessShell)
+                .launch()
+                .expect_err("no bubblewrap");
+            assert_eq!(error.missing_layer(), Some(sandbox::Layer::Bubblewrap));
+            assert_eq!(processes_with(&mark), [] as [u32; 0]);
+        },
+    );
+}
+
+#[test]
+fn going_on_without_must_be_written_out() {
+    only_as_user("going_on_without_must_be_written_out", || {
+        let mut setup = Setup::new();
+        setup.config.bwrap_path = Some(setup.folder.path().join("no-bwrap"));
+        setup.config.on_missing = OnMissing::Warn;
+        let arguments = ["--headless", "--dump-dom", "data:text/html,<p>bare</p>"];
+        let output = setup.run(&arguments);
+        assert!(
+            text(&output.stdout).contains("bare"),
+            "{}",
+            text(&output.stderr)
+        );
+        assert!(
+            text(&output.stderr).contains("WITHOUT this sandbox"),
+            "{}",
+            text(&output.stderr)
+        );
+        setup.config = launcher::Config {
+            enabled: false,
+            ..setup.config
+        };
+        let output = setup.run(&arguments);
+        assert!(
+            text(&output.stdout).contains("bare")
+                && text(&output.stderr).contains("enabled = false"),
+            "{}",
+            text(&output.stderr)
+        );
+        // Even then the filter holds.
+        assert_eq!(
+            setup.run(&["--headless", "--no-sandbox"]).status.code(),
+            Some(2)
+        );
+    });
+}
+
+#[test]
+fn a_pipe_client_without_a_pipe_is_told() {
+    as_root_and_as_user("a_pipe_client_without_a_pipe_is_told", || {
+        let setup = Setup::new();
+        let mut command = setup.drop_in();
+        command.args(["--headless", "--remote-debugging-pipe"]);
+        let output = finish(command);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            text(&output.stderr).contains("descriptors 3 and 4"),
+            "{}",
+            text(&output.stderr)
+        );
+    });
+}
+
+#[test]
+fn version_and_explain_and_doctor_answer() {
+    as_root_and_as_user("version_and_explain_and_doctor_answer", || {
+        let setup = Setup::new();
+        let mut command = setup.drop_in();
+        command.arg("--version");
+        assert!(text(&finish(command).stdout).contains("Chromium 1"));
+
+        let mut command = Command::new(LAUNCHER);
+        command
+            .arg("--config")
+            .arg(setup.file())
+            .args(["explain", "--", "--headless"]);
+        let output = finish(command);
+        let said = text(&output.stdout);
+        assert!(
+            output.status.success()
+                && said.contains("--unshare-user")
+                && said.contains(&setup.media().display().to_string()),
+            "{said}{}",
+            text(&output.stderr)
+        );
+
+        let mut command = Command::new(LAUNCHER);
+        command.args(["doctor", "--json"]);
+        let output = finish(command);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(report["success"], true, "{report}");
+        assert_eq!(report["data"]["browsers"][0]["flavor"], "full");
+        assert!(
+            report["data"]["browsers"][0]["version"]
+                .as_str()
+                .is_some_and(|version| version.contains("Chromium"))
+        );
+    });
+}
+
+/// A display of the test's own.
+struct Xvfb {
+    child: Child,
+    display: String,
+    _folder: tempfile::TempDir,
+    authority: std::path::PathBuf,
+}
+
+impl Xvfb {
+    fn start() -> Xvfb {
+        let folder = tempfile::tempdir().expect("folder");
+        let authority = folder.path().join("authority");
+        // One entry that fits any display: family "wild", empty address and number, a cookie of 16 bytes.
+        let mut entry = vec![0xff, 0xff, 0, 0, 0, 0, 0, 18];
+        entry.extend_from_slice(b"MIT-MAGIC-COOKIE-1\x00\x10");
+        entry
+            .extend((0..16).map(|n| {
+                std::process::id().to_le_bytes()[n % 4] ^ u8::try_from(n).expect("small")
+            }));
+        std::fs::write(&authority, entry).expect("write");
+        let (read, write) = nix::unistd::pipe().expect("pipe");
+        let mut command = Command::new("/usr/bin/Xvfb");
+        command
+            .args([
+                "-displayfd",
+                "1",
+                "-screen",
+                "0",
+                "800x600x24",
+                "-nolisten",
+                "tcp",
+                "-auth",
+            ])
+            .arg(&authority);
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(write)
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("Xvfb");
+        drop(command);
+        let mut number = String::new();
+        BufReader::new(std::fs::File::from(read))
+            .read_line(&mut number)
+            .expect("a display number");
+        Xvfb {
+            child,
+            display: format!(":{}", number.trim()),
+            _folder: folder,
+            authority,
+        }
+    }
+}
+
+impl Drop for Xvfb {
+    fn drop(&mut self) {
+        let _ = kill(
+            Pid::from_raw(self.child.id().cast_signed()),
+            Signal::SIGTERM,
+        );
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_headed_browser_shows_its_window_on_x11() {
+    as_root_and_as_user("a_headed_browser_shows_its_window_on_x11", || {
+        let display = Xvfb::start();
+        let setup = Setup::new();
+        let profile = setup.folder.path().join("profile");
+        let mut command = setup.drop_in();
+        command
+            .env("DISPLAY", &display.display)
+            .env("XAUTHORITY", &display.authority)
+            .env_remove("WAYLAND_DISPLAY");
+        command.args([
+            "--remote-debugging-port=0",
+            &format!("--user-data-dir={}", profile.display()),
+            "data:text/html,<title>headed</title>",
+        ]);
+        let log = std::fs::File::create(setup.folder.path().join("log")).expect("log");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("spawn");
+        let said = || std::fs::read_to_string(setup.folder.path().join("log")).unwrap_or_default();
+        eventually("the browser announces itself", || {
+            assert!(child.try_wait().expect("wait").is_none(), "{}", said());
+            profile.join("DevToolsActivePort").exists()
+        });
+        let file = std::fs::read_to_string(profile.join("DevToolsActivePort")).expect("file");
+        let port = file.lines().next().expect("port").parse().expect("number");
+        let mut pages = String::new();
+        eventually("the page is open", || {
+            pages = get(port, "/json/list");
+            pages.contains("headed")
+        });
+        assert!(!get(port, "/json/version").contains("HeadlessChrome"));
+        assert!(
+            said().contains("X11 lets every window see the others"),
+            "{}",
+            said()
+        );
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+        child.wait().expect("wait");
+        // Without a display there is no headed browser, and a clear word.
+        let mut command = setup.drop_in();
+        command
+            .env_remove("DISPLAY")
+            .env_remove("WAYLAND_DISPLAY")
+            .arg("about:blank");
+        let output = finish(command);
+        assert_eq!(output.status.code(), Some(7));
+        assert!(
+            text(&output.stderr).contains("--headless"),
+            "{}",
+            text(&output.stderr)
+        );
+    });
+}
+
+#[test]
+fn no_folder_is_left_behind() {
+    as_root_and_as_user("no_folder_is_left_behind", || {
+        let ours = || {
+            let list = std::fs::read_dir(std::env::temp_dir())
+                .expect("list")
+                .flatten();
+            list.filter(|entry| {
+                entry
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with("browser-launcher-")
+            })
+            .count()
+        };
+        let before = ours();
+        let setup = Setup::new();
+        let (mut child, _) = start_with_port(&setup, &[]);
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+        child.wait().expect("wait");
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(ours(), before);
+        assert!(!Path::new("/tmp/.org.chromium.Chromium").exists());
+    });
+}

@@ -1,0 +1,69 @@
+//! Builds the programs that run inside the sandbox and puts them where `embedded.rs` includes them.
+//!
+//! They are a package of their own, built with its own settings: static (the sandbox may show no
+//! library at all), small (they are copied into memory), without unwinding. Cargo cannot embed one
+//! package's program into another's library, so this runs cargo once more, in a folder of its own.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::{env, fs};
+
+const PROGRAMS: [&str; 2] = ["sandbox-stages", "sandbox-probe"];
+
+fn main() {
+    let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    for watched in [
+        "inside/src",
+        "inside/Cargo.toml",
+        "../Cargo.lock",
+        "build.rs",
+    ] {
+        println!("cargo::rerun-if-changed={}", here.join(watched).display());
+    }
+    if variable("CARGO_CFG_TARGET_OS") != "linux" {
+        return;
+    }
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let target = variable("TARGET");
+    let folder = out.join("inside");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .args([
+            "build",
+            "--release",
+            "--offline",
+            "--quiet",
+            "--target",
+            &target,
+        ])
+        .arg("--manifest-path")
+        .arg(here.join("inside/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&folder)
+        .args(PROGRAMS.iter().flat_map(|program| ["--bin", program]))
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
+        .env("CARGO_PROFILE_RELEASE_LTO", "fat")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        // Set by clippy and by coverage tools for the outer build only.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("RUSTC_WRAPPER")
+        .env_remove("CARGO_BUILD_TARGET");
+    let status = cargo.status().expect("cargo can be started again");
+    assert!(
+        status.success(),
+        "building the programs for inside the sandbox failed; a static C library is needed \
+         (Debian and Ubuntu: libc6-dev, Fedora: glibc-static)"
+    );
+    for program in PROGRAMS {
+        let built = folder.join(&target).join("release").join(program);
+        fs::copy(&built, out.join(program))
+            .unwrap_or_else(|e| panic!("copy {}: {e}", built.display()));
+    }
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}

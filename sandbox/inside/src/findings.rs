@@ -1,0 +1,83 @@
+//! What the escape battery is told, and what it finds.
+
+use crate::layer::Layer;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What was put up outside for the battery to reach for. It dials no other address and opens no
+/// other secret: nothing of the real machine is tried beyond asking whether it is there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Canaries {
+    /// Written into every canary; whoever reads it has got through.
+    pub token: String,
+    /// A file outside that everybody may read.
+    pub secret_file: PathBuf,
+    /// A Unix socket outside that everybody may connect to.
+    pub path_socket: PathBuf,
+    /// The name of an abstract Unix socket outside.
+    pub abstract_socket: String,
+    /// A file in the host's `/dev/shm`.
+    pub shared_memory: PathBuf,
+    /// The key of a System V shared memory segment outside.
+    pub system_v_key: i32,
+    /// TCP listeners outside.
+    pub tcp: Vec<SocketAddr>,
+    /// UDP sockets outside that answer with the token.
+    pub udp: Vec<SocketAddr>,
+    /// The launcher: its process id and start time.
+    pub launcher: (i32, u64),
+    /// The launcher's host name.
+    pub host_name: String,
+    /// The launcher's namespaces.
+    pub namespaces: BTreeMap<String, u64>,
+    /// The names of the variables that the policy gives.
+    pub environment: Vec<String>,
+    /// A folder inside that the program may write.
+    pub writable: PathBuf,
+    /// A file in that folder which only the host's root may read, if the launcher is root.
+    pub root_only: Option<PathBuf>,
+    /// A setuid root copy of the battery in that folder, if the launcher is root.
+    pub setuid_program: Option<PathBuf>,
+    /// Where the whole host is shown when the layer `files` is off.
+    pub host_folder: PathBuf,
+    /// The limit of open files.
+    pub open_files: u64,
+    /// The limits of memory and processes, if somebody keeps them.
+    pub memory_bytes: Option<u64>,
+    /// See `memory_bytes`.
+    pub processes: Option<u32>,
+}
+
+/// How one probe went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It did not get through; what stopped it.
+    Stopped(String),
+    /// It got through; to what.
+    Open(String),
+    /// It could not be tried here; why.
+    NotTried(String),
+}
+
+/// One probe and how it went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Stable short name.
+    pub name: String,
+    /// What was tried, in words.
+    pub attempt: String,
+    /// The layers that stop it; each alone is enough if several are named.
+    pub layers: Vec<Layer>,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+impl Finding {
+    /// Whether the probe got through.
+    pub fn is_open(&self) -> bool {
+        matches!(self.outcome, Outcome::Open(_))
+    }
+}

@@ -1,0 +1,43 @@
+//! What the stages do, one subject a file.
+
+pub mod capabilities;
+pub mod channel;
+pub mod check;
+pub mod descriptors;
+pub mod dial;
+pub mod landlock;
+pub mod seccomp;
+pub mod stage1;
+pub mod stage2;
+pub mod sys;
+pub mod verify;
+
+use crate::layer::Layer;
+use std::fmt;
+
+/// Why a stage gave up.
+#[derive(Debug)]
+pub struct Failure {
+    /// The layer that could not be put in force, when it was one.
+    pub layer: Option<Layer>,
+    /// What was tried and what the kernel said.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure of `layer`.
+    pub fn of(layer: Layer, message: impl fmt::Display) -> Self {
+        Failure {
+            layer: Some(layer),
+            message: message.to_string(),
+        }
+    }
+
+    /// A failure that belongs to no layer.
+    pub fn other(message: impl fmt::Display) -> Self {
+        Failure {
+            layer: None,
+            message: message.to_string(),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Stage 1: outside the sandbox, between the launcher and bubblewrap.
+//!
+//! It exists for two reasons. What must be done before bubblewrap runs (enter a network namespace
+//! and a cgroup, leave root, hand over exactly the intended descriptors) is done here, in a small
+//! single-threaded program, instead of between `fork` and `exec` of a launcher with many threads.
+//! And it guards the lifetime: bubblewrap's `--die-with-parent` follows the parent *thread* and has
+//! moments in which it is not armed yet. Stage 1 watches the launcher as a process, from before
+//! bubblewrap starts, and takes everything down with it.
+
+use super::{Failure, channel, sys};
+use crate::layer::Layer;
+use crate::protocol::{FIRST_DESCRIPTOR, MAX_DESCRIPTORS, Record, StageOne};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Gid, Pid, Uid, setgroups, setpgid, setresgid, setresuid};
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// What to do with descriptors that the launcher left inheritable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inherited {
+    /// They end here.
+    Close,
+    /// They go on into the sandbox (layer `descriptors` off).
+    PassOn,
+}
+
+/// Runs stage 1: standard input is the socket to the launcher.
+pub fn run(descriptors: Inherited) -> ExitCode {
+    if descriptors == Inherited::Close && sys::close_range(3, i32::MAX, false).is_err() {
+        return ExitCode::from(70);
+    }
+    let Ok((order, descriptors)) = receive_order() else {
+        return ExitCode::from(70);
+    };
+    match start(&order, &descriptors) {
+        Ok((bubblewrap, pidfd)) => guard(&order, descriptors, bubblewrap, pidfd),
+        Err(failure) => {
+            report(&order, failure);
+            ExitCode::from(71)
+        }
+    }
+}
+
+/// The order, and its descriptors at their agreed numbers.
+fn receive_order() -> std::io::Result<(StageOne, Vec<OwnedFd>)> {
+    let input = std::io::stdin();
+    let message = channel::receive(input.as_fd())?;
+    let order: StageOne = serde_json::from_slice(&message.bytes)?;
+    if message.descriptors.len() > MAX_DESCRIPTORS {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    let mut placed = Vec::new();
+    for (index, descriptor) in message.descriptors.iter().enumerate() {
+        let number = FIRST_DESCRIPTOR + i32::try_from(index).map_err(std::io::Error::other)?;
+        let copy = sys::copy_above(descriptor.as_fd(), number)?;
+        if copy.as_raw_fd() != number {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        placed.push(copy);
+    }
+    Ok((order, placed))
+}
+
+fn report(order: &StageOne, failure: Failure) {
+    let record = Record::Failed {
+        layer: failure.layer,
+        message: failure.message,
+    };
+    if let Ok(status) = sys::own(order.status) {
+        // If the launcher is gone there is nobody to tell.
+        let _ = channel::send_record(&status, &record, &[]);
+        // Owned by the caller's list as well: must not be closed twice.
+        std::mem::forget(status);
+    }
+}
+
+fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Failure> {
+    // Signals that a terminal sends to the launcher's group are the launcher's business.
+    setpgid(Pid::from_raw(0), Pid::from_raw(0))
+        .map_err(|e| Failure::other(format!("own process group: {e}")))?;
+    // Orphans of bubblewrap come to us, so that none is lost.
+    sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
+        .map_err(|e| Failure::other(format!("become subreaper: {e}")))?;
+    if let Some(number) = order.network_namespace {
+        setns(named(descriptors, number)?, CloneFlags::CLONE_NEWNET).map_err(|e| {
+            Failure::of(
+                Layer::Network,
+                format!("enter the prepared network namespace: {e}"),
+            )
+        })?;
+    }
+    if let Some(number) = order.cgroup {
+        nix::unistd::write(named(descriptors, number)?, b"0")
+            .map_err(|e| Failure::of(Layer::Limits, format!("enter the cgroup: {e}")))?;
+    }
+    if let Some(user) = order.become_user {
+        become_user(user)?;
+    }
+    let arguments = bubblewrap_arguments(order)?;
+    let path = CString::new(order.bubblewrap.as_os_str().as_bytes())
+        .map_err(|_| Failure::of(Layer::Bubblewrap, "path contains NUL"))?;
+    match sys::fork().map_err(|e| Failure::other(format!("fork: {e}")))? {
+        Some(child) => {
+            let pidfd = sys::pidfd_open(child)
+                .map_err(|e| Failure::other(format!("descriptor of bubblewrap: {e}")))?;
+            Ok((Pid::from_raw(child), pidfd))
+        }
+        None => {
+            let failure = match prepare_descriptors(order) {
+                Ok(()) => {
+                    let error = sys::exec(&path, &arguments, &[]);
+                    let message = format!("execute {}: {error}", order.bubblewrap.display());
+                    Failure::of(Layer::Bubblewrap, message)
+                }
+                Err(error) => {
+                    Failure::of(Layer::Descriptors, format!("prepare descriptors: {error}"))
+                }
+            };
+            report(order, failure);
+            std::process::exit(71)
+        }
+    }
+}
+
+fn named(descriptors: &[OwnedFd], number: i32) -> Result<BorrowedFd<'_>, Failure> {
+    descriptors
+        .iter()
+        .find(|d| d.as_raw_fd() == number)
+        .map(AsFd::as_fd)
+        .ok_or_else(|| Failure::other(format!("descriptor {number} was not sent")))
+}
+
+/// Leaves root for good. The order matters: groups can only be changed while still root.
+fn become_user(user: u32) -> Result<(), Failure> {
+    let failed = |what: &str, e: Errno| Failure::of(Layer::Identity, format!("{what}: {e}"));
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    setgroups(&[]).map_err(|e| failed("leave all groups", e))?;
+    setresgid(gid, gid, gid).map_err(|e| failed("change gid", e))?;
+    setresuid(uid, uid, uid).map_err(|e| failed("change uid", e))?;
+    if setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).is_ok() {
+        return Err(Failure::of(Layer::Identity, "root could be taken back"));
+    }
+    Ok(())
+}
+
+fn bubblewrap_arguments(order: &StageOne) -> Result<Vec<CString>, Failure> {
+    [
+        "bwrap".to_owned(),
+        "--args".to_owned(),
+        order.arguments.to_string(),
+        "--".to_owned(),
+        format!("/proc/self/fd/{}", order.stages),
+        "confine".to_owned(),
+        order.instructions.to_string(),
+    ]
+    .into_iter()
+    .map(|word| CString::new(word).map_err(|_| Failure::other("NUL in an argument")))
+    .collect()
+}
+
+/// In the child: bubblewrap gets an empty input, its complaints go to a file of their own, and of
+/// the other descriptors only the named ones survive.
+fn prepare_descriptors(order: &StageOne) -> std::io::Result<()> {
+    let null = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
+    sys::copy_to(null.as_raw_fd(), 0)?;
+    sys::copy_to(null.as_raw_fd(), 1)?;
+    sys::copy_to(order.complaints, 2)?;
+    let needed = [
+        order.status,
+        order.arguments,
+        order.stages,
+        order.instructions,
+    ];
+    for number in needed.into_iter().chain(order.inherit.iter().copied()) {
+        sys::set_close_on_exec(number, false)?;
+    }
+    Ok(())
+}
+
+/// Waits for the end of bubblewrap or of the launcher, whichever comes first; leaves nothing alive.
+fn guard(order: &StageOne, descriptors: Vec<OwnedFd>, bubblewrap: Pid, pidfd: OwnedFd) -> ExitCode {
+    let launcher: Vec<OwnedFd> = descriptors
+        .into_iter()
+        .filter(|d| d.as_raw_fd() == order.launcher)
+        .collect();
+    // The pipe ends of the program must not be held open here.
+    let status = match launcher.first() {
+        Some(launcher) => wait_for_either(launcher.as_fd(), pidfd.as_fd(), bubblewrap),
+        None => None,
+    };
+    if status.is_none() {
+        let _ = sys::pidfd_send_signal(pidfd.as_fd(), libc::SIGKILL);
+    }
+    kill_children();
+    ExitCode::from(status.unwrap_or(137))
+}
+
+/// Bubblewrap's exit status, or nothing if the launcher ended or let go first.
+fn wait_for_either(launcher: BorrowedFd<'_>, bubblewrap: BorrowedFd<'_>, pid: Pid) -> Option<u8> {
+    // Nothing more is ever said on the socket, so any event there means that it was closed.
+    let input = std::io::stdin();
+    let mut watched = [
+        PollFd::new(launcher, PollFlags::POLLIN),
+        PollFd::new(bubblewrap, PollFlags::POLLIN),
+        PollFd::new(input.as_fd(), PollFlags::POLLIN),
+    ];
+    loop {
+        match poll(&mut watched, PollTimeout::NONE) {
+            Err(Errno::EINTR) => continue,
+            Err(_) => return None,
+            Ok(_) => {}
+        }
+        let happened = |index: usize| watched[index].revents().is_some_and(|e| !e.is_empty());
+        if happened(1) {
+            return Some(match waitpid(pid, None) {
+                Ok(WaitStatus::Exited(_, code)) => u8::try_from(code).unwrap_or(255),
+                Ok(WaitStatus::Signaled(_, signal, _)) => 128 + signal as u8,
+                _ => 255,
+            });
+        }
+        if happened(0) || happened(2) {
+            return None;
+        }
+    }
+}
+
+/// Kills and reaps children, adopted ones too, until there are none.
+fn kill_children() {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => {
+                for child in children() {
+                    let _ = nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL);
+                }
+                // Killed children may hand over children of their own; reaping shows them.
+                let _ = waitpid(None, None);
+            }
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Processes whose parent is this one.
+fn children() -> Vec<Pid> {
+    let own = std::process::id().to_string();
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+                // "pid (name) state ppid …"; the name may contain anything, so from its end.
+                stat.rsplit_once(')')
+                    .and_then(|(_, rest)| rest.split_whitespace().nth(1))
+                    == Some(own.as_str())
+            })
+        })
+        .map(Pid::from_raw)
+        .collect()
+}

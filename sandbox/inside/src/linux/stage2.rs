@@ -1,0 +1,158 @@
+//! Stage 2: inside the sandbox, the last thing that runs before the program.
+//!
+//! The order is the point: look before trusting, then give up one thing after the other, the
+//! system call filter last because the steps before it need calls that it refuses.
+
+use super::{Failure, capabilities, channel, descriptors, landlock, seccomp, sys, verify};
+use crate::layer::Layer;
+use crate::protocol::{Executable, GO, Instructions, Record, Target};
+use nix::sys::resource::{Resource, setrlimit};
+use std::ffi::CString;
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// Runs stage 2; `number` is the descriptor of the instructions. Returns only if the program could
+/// not be started.
+pub fn run(number: &str) -> ExitCode {
+    let Ok(instructions) = read_instructions(number) else {
+        return ExitCode::from(72);
+    };
+    let Ok(status) = sys::own(instructions.status_fd) else {
+        return ExitCode::from(72);
+    };
+    if let Err(failure) = confine_and_execute(&instructions, &status) {
+        let record = Record::Failed {
+            layer: failure.layer,
+            message: failure.message,
+        };
+        // If the launcher is gone there is nobody to tell.
+        let _ = channel::send_record(&status, &record, &[]);
+    }
+    ExitCode::from(73)
+}
+
+fn read_instructions(number: &str) -> std::io::Result<Instructions> {
+    let number = number.parse().map_err(std::io::Error::other)?;
+    let mut text = Vec::new();
+    std::fs::File::from(sys::own(number)?).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn confine_and_execute(orders: &Instructions, status: &OwnedFd) -> Result<(), Failure> {
+    sys::set_close_on_exec(status.as_raw_fd(), true)
+        .map_err(|e| Failure::of(Layer::Descriptors, e))?;
+    let mut missing = Vec::new();
+
+    verify::sandbox(&orders.verify)?;
+    let listener = orders.listen.map(listen).transpose()?;
+    descriptors::place(
+        &orders.descriptors,
+        &keep(orders, status, listener.as_ref()),
+    )?;
+    if let Some(open_files) = orders.open_files {
+        limit(open_files)?;
+    }
+    let target = Prepared::new(&orders.target)?;
+    if orders.drop_capabilities {
+        capabilities::drop_bounding_set()?;
+    }
+    if let Some(rules) = &orders.landlock {
+        missing.extend(landlock::restrict(rules)?.map(|why| (Layer::Landlock, why)));
+    }
+    if orders.drop_capabilities {
+        capabilities::verify_none()?;
+    }
+    if let Some(filters) = &orders.seccomp {
+        missing.extend(seccomp::install(filters)?.map(|why| (Layer::Seccomp, why)));
+    }
+
+    let sockets: Vec<i32> = listener.iter().map(AsRawFd::as_raw_fd).collect();
+    channel::send_record(status, &Record::Ready { missing }, &sockets)
+        .map_err(|e| Failure::other(format!("report to the launcher: {e}")))?;
+    drop(listener);
+    match channel::receive(status.as_fd()) {
+        Ok(message) if message.bytes == [GO] => Err(target.execute()),
+        Ok(_) => Err(Failure::other("the launcher is gone")),
+        Err(e) => Err(Failure::other(format!("wait for the launcher: {e}"))),
+    }
+}
+
+/// The descriptors that this program itself still needs.
+fn keep(orders: &Instructions, status: &OwnedFd, listener: Option<&TcpListener>) -> Vec<i32> {
+    let mut keep = vec![status.as_raw_fd()];
+    keep.extend(listener.map(AsRawFd::as_raw_fd));
+    if let Executable::Descriptor(number) = orders.target.program {
+        keep.push(number);
+    }
+    keep
+}
+
+/// The launcher's ear inside: a socket belongs for ever to the network in which it was made, so the
+/// launcher can accept on it from outside and no process has to relay anything.
+fn listen(port: u16) -> Result<TcpListener, Failure> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .map_err(|e| Failure::of(Layer::Network, format!("listen on 127.0.0.1:{port}: {e}")))
+}
+
+fn limit(open_files: u64) -> Result<(), Failure> {
+    let failed = |what: &str, e: nix::Error| Failure::of(Layer::Limits, format!("{what}: {e}"));
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| failed("RLIMIT_CORE", e))?;
+    setrlimit(Resource::RLIMIT_NOFILE, open_files, open_files)
+        .map_err(|e| failed("RLIMIT_NOFILE", e))
+}
+
+/// The program, ready to be executed without another allocation or look at a file.
+struct Prepared {
+    program: Executable,
+    path: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl Prepared {
+    fn new(target: &Target) -> Result<Self, Failure> {
+        std::env::set_current_dir(&target.working_folder).map_err(|e| {
+            Failure::other(format!("folder {}: {e}", target.working_folder.display()))
+        })?;
+        let path = match &target.program {
+            Executable::Path(path) => path.as_os_str().as_bytes().to_vec(),
+            Executable::Descriptor(number) => {
+                sys::set_close_on_exec(*number, true)
+                    .map_err(|e| Failure::other(format!("the program's descriptor: {e}")))?;
+                Vec::new()
+            }
+        };
+        let environment = target
+            .environment
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        Ok(Prepared {
+            program: target.program.clone(),
+            path: c_string(path)?,
+            arguments: c_strings(target.arguments.iter().cloned())?,
+            environment: c_strings(environment)?,
+        })
+    }
+
+    /// Returns only on failure.
+    fn execute(&self) -> Failure {
+        let error = match self.program {
+            Executable::Path(_) => sys::exec(&self.path, &self.arguments, &self.environment),
+            Executable::Descriptor(number) => {
+                sys::exec_descriptor(number, &self.arguments, &self.environment)
+            }
+        };
+        Failure::other(format!("execute: {error}"))
+    }
+}
+
+fn c_strings(texts: impl Iterator<Item = String>) -> Result<Vec<CString>, Failure> {
+    texts.map(c_string).collect()
+}
+
+fn c_string(text: impl Into<Vec<u8>>) -> Result<CString, Failure> {
+    CString::new(text).map_err(|_| Failure::other("NUL in an argument or variable"))
+}

@@ -1,0 +1,190 @@
+//! The few kernel calls for which no safe wrapper exists.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Takes ownership of the open descriptor `number`.
+///
+/// An error if it is not open. The caller promises that nothing else in this process owns it: the
+/// stages are single-threaded and get their descriptors by agreed numbers.
+pub fn own(number: RawFd) -> io::Result<OwnedFd> {
+    check(
+        // SAFETY: F_GETFD reads a flag of a descriptor; any number is allowed.
+        unsafe { libc::fcntl(number, libc::F_GETFD) },
+    )?;
+    // SAFETY: the descriptor is open (checked above) and, by this function's contract, not owned.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Whether `number` is an open descriptor.
+pub fn is_open(number: RawFd) -> bool {
+    // SAFETY: F_GETFD reads a flag of a descriptor; any number is allowed.
+    unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
+}
+
+/// Sets or clears close-on-exec of the descriptor `number`.
+pub fn set_close_on_exec(number: RawFd, on: bool) -> io::Result<()> {
+    let flags = if on { libc::FD_CLOEXEC } else { 0 };
+    // SAFETY: F_SETFD changes a flag of a descriptor; a closed number gives EBADF.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, flags) }).map(drop)
+}
+
+/// Makes `to` a copy of `from` (not close-on-exec). Whatever `to` was is closed.
+///
+/// The caller promises that `to` is not owned by a Rust value that still lives.
+pub fn copy_to(from: RawFd, to: RawFd) -> io::Result<()> {
+    // SAFETY: dup2 on numbers; ownership of `to` is the caller's promise.
+    check(unsafe { libc::dup2(from, to) }).map(drop)
+}
+
+/// A copy of `from` at the lowest free number that is at least `least`, close-on-exec.
+pub fn copy_above(from: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor of an open one.
+    let number = check(unsafe { libc::fcntl(from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Closes all descriptors from `first` to `last`, or marks them close-on-exec.
+///
+/// The caller promises that none of them is owned by a Rust value that still lives (closing).
+pub fn close_range(first: RawFd, last: RawFd, only_mark: bool) -> io::Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    let flags = if only_mark {
+        libc::CLOSE_RANGE_CLOEXEC
+    } else {
+        0
+    };
+    // SAFETY: works on numbers only; ownership is the caller's promise. The raw call is used
+    // because the C library's wrapper is younger than the kernel's call.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The process that a descriptor of it stands for has ended.
+pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes numbers only.
+    let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let number = RawFd::try_from(number).map_err(io::Error::other)?;
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Sends `signal` to the process behind `pidfd`.
+pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
+    // SAFETY: a null `info` means "as kill(2) would"; the rest are numbers.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The Landlock ABI of the kernel; 0 when there is none.
+pub fn landlock_abi() -> u8 {
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel reads nothing and answers with its version.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            VERSION,
+        )
+    };
+    u8::try_from(version).unwrap_or(0)
+}
+
+/// Whether the kernel has seccomp filters that can end a process.
+pub fn seccomp_available() -> io::Result<()> {
+    let action: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+    // SAFETY: the kernel reads one u32 from the pointer.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_GET_ACTION_AVAIL,
+            0,
+            &raw const action,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// `prctl` with one number.
+pub fn prctl(option: i32, value: libc::c_ulong) -> io::Result<i32> {
+    // SAFETY: only used with options whose arguments are numbers.
+    check(unsafe { libc::prctl(option, value, 0, 0, 0) })
+}
+
+/// Forks. Only for single-threaded programs, in which the child may do whatever the parent may.
+pub fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: the stages never start a thread.
+    let pid = check(unsafe { libc::fork() })?;
+    Ok((pid != 0).then_some(pid))
+}
+
+/// Becomes the program at `path`. Returns only on failure.
+pub fn exec(path: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let arguments = pointers(arguments);
+    let environment = pointers(environment);
+    // SAFETY: both arrays end with null and their strings outlive the call.
+    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Becomes the program in the open file `number`. Returns only on failure.
+pub fn exec_descriptor(number: RawFd, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let arguments = pointers(arguments);
+    let environment = pointers(environment);
+    // SAFETY: both arrays end with null and their strings outlive the call; the path is empty.
+    unsafe {
+        libc::execveat(
+            number,
+            c"".as_ptr(),
+            arguments.as_ptr().cast_mut().cast(),
+            environment.as_ptr().cast_mut().cast(),
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    io::Error::last_os_error()
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings
+        .iter()
+        .map(|s| s.as_ptr())
+        .chain(std::iter::once(std::ptr::null()))
+        .collect()
+}
+
+fn check(result: i32) -> io::Result<i32> {
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

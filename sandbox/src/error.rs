@@ -1,0 +1,178 @@
+//! Every way in which a policy can be wrong or a launch can fail.
+
+use crate::Layer;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is wrong with a policy, or with a policy on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// Not TOML, or not this TOML.
+    #[error("the policy cannot be read or written as TOML: {0}")]
+    Toml(String),
+    /// `name` is not a host name.
+    #[error("policy name {0:?}: use 1 to 63 lower case letters, digits and '-'")]
+    Name(String),
+    /// uid or gid 0.
+    #[error("the program must not be uid or gid 0, neither inside nor outside")]
+    Root,
+    /// Not an absolute, plain path.
+    #[error("path {0:?}: must be absolute, UTF-8, without '.', '..', doubled or trailing slashes")]
+    Path(PathBuf),
+    /// A rule for `/` itself.
+    #[error("a rule may not show or cover the whole root folder; name what is needed")]
+    WholeRoot,
+    /// A rule below `/proc` or `/dev`.
+    #[error("path {0:?}: /proc and /dev are made by the sandbox; use `devices` for device files")]
+    Reserved(PathBuf),
+    /// Two rules for one path.
+    #[error("path {0:?} has two rules")]
+    Twice(PathBuf),
+    /// A folder in memory without size.
+    #[error("temporary folder {0:?}: size_bytes must be more than 0")]
+    NoSize(PathBuf),
+    /// A device outside `/dev`.
+    #[error("device {0:?} is not below /dev")]
+    DeviceOutsideDev(PathBuf),
+    /// Not a variable name, or a value with NUL.
+    #[error("environment variable {0:?}: not a valid name or value")]
+    Environment(String),
+    /// This layer is always on.
+    #[error("layer {0} cannot be switched off")]
+    CannotBeOff(Layer),
+    /// This layer is never missing where bubblewrap works.
+    #[error("layer {0} cannot be optional: no machine that runs bubblewrap lacks it")]
+    CannotBeOptional(Layer),
+    /// Not a Landlock ABI.
+    #[error("landlock.abi {0}: must be between 1 and 9")]
+    LandlockAbi(u8),
+    /// Port 0.
+    #[error("network mode proxy: port must not be 0")]
+    Port,
+    /// A limit out of range.
+    #[error("limits.{0}: must be {1}")]
+    Limit(&'static str, &'static str),
+    /// A system call rule that makes no sense.
+    #[error("system call rule {rule:?}: {problem}")]
+    Syscall {
+        /// The rule's first system call.
+        rule: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A required file of the host is not there.
+    #[error("{path:?} does not exist on this host; mark the rule `optional` if it may be absent")]
+    SourceMissing {
+        /// The path on the host.
+        path: PathBuf,
+    },
+    /// The facts do not speak of a path of the policy.
+    #[error("the host facts say nothing of {0:?}: gather them for this policy")]
+    FactMissing(PathBuf),
+    /// A socket shown by a rule for files.
+    #[error(
+        "{0:?} is a socket: whoever sees it can connect to it; say so with access = \"socket\""
+    )]
+    IsSocket(PathBuf),
+    /// A rule of the wrong kind for what is there.
+    #[error("{path:?} is {found}, the rule needs {needed}")]
+    WrongKind {
+        /// The path on the host.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+        /// What the rule needs.
+        needed: &'static str,
+    },
+    /// Something inside a read-only folder of the host that is not there to mount on.
+    #[error(
+        "{path:?} cannot be placed inside the read-only folder {parent:?}: it does not exist there"
+    )]
+    NoMountPoint {
+        /// The path inside.
+        path: PathBuf,
+        /// The read-only folder.
+        parent: PathBuf,
+    },
+    /// An argument with NUL, or a program that is not an absolute path.
+    #[error("program or argument {0:?}: must be an absolute path / must not contain NUL")]
+    Program(String),
+}
+
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The policy does not hold together, or does not fit this machine.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A layer that the policy requires could not be put in force. Nothing was started.
+    #[error("layer {layer} is not available: {reason}{}", fix_text(.fix))]
+    Layer {
+        /// Which one.
+        layer: Layer,
+        /// What was tried and what the system said.
+        reason: String,
+        /// What to do about it, when that is known.
+        fix: Option<String>,
+    },
+    /// The launcher runs as root and the policy names no private uid.
+    #[error(
+        "running as root: set identity.host_uid to a private uid (the program must not be root, \
+         not even inside a user namespace)"
+    )]
+    RootNeedsPrivateUid,
+    /// The policy names a uid that this launcher cannot become.
+    #[error(
+        "identity.host_uid {wanted}: only root can change uid, this launcher is {current}; leave it out"
+    )]
+    CannotBecome {
+        /// The uid asked for.
+        wanted: u32,
+        /// The uid that the launcher has.
+        current: u32,
+    },
+    /// Mode `filtered` without a network namespace, or one without mode `filtered`.
+    #[error("network mode filtered and a prepared network namespace go together: {0}")]
+    NetworkNamespace(&'static str),
+    /// A descriptor number that cannot be given to the program.
+    #[error("descriptor number {0}: use each number once, between 3 and 1023")]
+    Descriptor(i32),
+    /// The target program could not be executed inside.
+    #[error("{program}: cannot be executed inside the sandbox: {reason}")]
+    Exec {
+        /// The program.
+        program: String,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// Nothing was heard from inside in time.
+    #[error("the sandbox was not ready within {0:?}; bubblewrap said: {1}")]
+    Timeout(Duration, String),
+    /// A system call of the launcher failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done, with its object.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn fix_text(fix: &Option<String>) -> String {
+    fix.as_ref()
+        .map(|fix| format!(". To fix it: {fix}"))
+        .unwrap_or_default()
+}
+
+impl Error {
+    /// The layer that is missing, when that is the reason.
+    pub fn missing_layer(&self) -> Option<Layer> {
+        match self {
+            Error::Layer { layer, .. } => Some(*layer),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Finds bubblewrap and makes sure that nobody but root could have put it there.
+
+use crate::{Error, Layer};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where distributions put it. `PATH` is not asked: it belongs to whoever started the launcher.
+const PLACES: [&str; 4] = [
+    "/usr/bin/bwrap",
+    "/usr/local/bin/bwrap",
+    "/bin/bwrap",
+    "/run/current-system/sw/bin/bwrap",
+];
+
+/// The bubblewrap to use, checked.
+pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+    let path = match given {
+        Some(path) => path.to_owned(),
+        None => PLACES
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists())
+            .ok_or_else(|| missing("bubblewrap is not installed".to_owned()))?,
+    };
+    check(&path)
+}
+
+/// The path without links, if the program and every folder above it are safe from others.
+fn check(path: &Path) -> Result<PathBuf, Error> {
+    if !path.is_absolute() {
+        return Err(missing(format!("{}: not an absolute path", path.display())));
+    }
+    let real = path
+        .canonicalize()
+        .map_err(|e| missing(format!("{}: {e}", path.display())))?;
+    let metadata = |path: &Path| {
+        path.metadata()
+            .map_err(|e| missing(format!("{}: {e}", path.display())))
+    };
+    let program = metadata(&real)?;
+    if !program.is_file() || program.mode() & 0o111 == 0 {
+        return Err(missing(format!("{}: not a program", real.display())));
+    }
+    if program.mode() & 0o6000 != 0 {
+        return Err(unsafe_place(
+            &real,
+            "is setuid: nested sandboxes such as Chromium's do not work under it, and its faults \
+             are faults of root",
+        ));
+    }
+    for part in real.ancestors() {
+        if let Some(problem) = writable_by_others(&metadata(part)?) {
+            return Err(unsafe_place(part, &problem));
+        }
+    }
+    Ok(real)
+}
+
+/// Whether somebody else than root (or the launcher's own user) could replace it.
+fn writable_by_others(metadata: &Metadata) -> Option<String> {
+    let own = nix::unistd::geteuid().as_raw();
+    if metadata.uid() != 0 && metadata.uid() != own {
+        return Some(format!("belongs to uid {}", metadata.uid()));
+    }
+    // A sticky folder (/tmp) lets nobody replace what is another's, but lets everybody add.
+    if metadata.mode() & 0o022 != 0 {
+        return Some(format!(
+            "can be written by others (mode {:o})",
+            metadata.mode() & 0o7777
+        ));
+    }
+    None
+}
+
+fn missing(reason: String) -> Error {
+    Error::Layer {
+        layer: Layer::Bubblewrap,
+        reason,
+        fix: Some(super::fixes::install_bubblewrap(
+            super::fixes::distribution(),
+        )),
+    }
+}
+
+fn unsafe_place(path: &Path, problem: &str) -> Error {
+    Error::Layer {
+        layer: Layer::Bubblewrap,
+        reason: format!("{} {problem}", path.display()),
+        fix: Some("use the bubblewrap of the distribution's package".to_owned()),
+    }
+}

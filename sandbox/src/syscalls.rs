@@ -1,0 +1,384 @@
+//! The system call policy as reviewable data.
+//!
+//! The rules live in `syscalls.toml` next to this file, each with its reason; a policy may carry its
+//! own list instead. Turning them into BPF is the business of the Linux part.
+
+use crate::error::PolicyError;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which system calls are refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyscallPolicy {
+    /// The namespaces that the program may create for its own children. Chromium's inner sandbox
+    /// needs `user`, `pid` and `network`; a program without such needs gets none.
+    #[serde(default = "default_nested_namespaces")]
+    pub nested_namespaces: Vec<NestedNamespace>,
+    /// What is refused.
+    #[serde(default = "default_refusals")]
+    pub refuse: Vec<SyscallRule>,
+}
+
+/// A kind of namespace that a program may be allowed to create inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum NestedNamespace {
+    User,
+    Pid,
+    Network,
+    Mount,
+    Ipc,
+    Uts,
+    Cgroup,
+    Time,
+}
+
+impl NestedNamespace {
+    /// Every kind.
+    pub const ALL: [NestedNamespace; 8] = [
+        NestedNamespace::User,
+        NestedNamespace::Pid,
+        NestedNamespace::Network,
+        NestedNamespace::Mount,
+        NestedNamespace::Ipc,
+        NestedNamespace::Uts,
+        NestedNamespace::Cgroup,
+        NestedNamespace::Time,
+    ];
+
+    /// The flag of `clone` and `unshare`.
+    pub fn flag(self) -> u32 {
+        match self {
+            NestedNamespace::User => 0x1000_0000,
+            NestedNamespace::Pid => 0x2000_0000,
+            NestedNamespace::Network => 0x4000_0000,
+            NestedNamespace::Mount => 0x0002_0000,
+            NestedNamespace::Ipc => 0x0800_0000,
+            NestedNamespace::Uts => 0x0400_0000,
+            NestedNamespace::Cgroup => 0x0200_0000,
+            NestedNamespace::Time => 0x0000_0080,
+        }
+    }
+}
+
+/// One refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyscallRule {
+    /// Names of system calls.
+    pub calls: Vec<String>,
+    /// Conditions on the arguments; all must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<Condition>,
+    /// What the caller sees.
+    #[serde(default)]
+    pub answer: Answer,
+    /// Why.
+    pub reason: String,
+}
+
+/// What the caller of a refused system call sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// "Operation not permitted".
+    #[default]
+    Eperm,
+    /// "Function not implemented": callers fall back to the older call.
+    Enosys,
+}
+
+/// A condition on one argument. Only the lower 32 bits are compared: that is what the kernel uses of
+/// every argument named here, so the upper half cannot be used to slip past.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenCondition", into = "WrittenCondition")]
+pub struct Condition {
+    /// Which argument, from 0.
+    pub arg: u8,
+    /// What about it.
+    pub test: Test,
+}
+
+/// A condition as it is written: the test's name is a key beside `arg`.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCondition {
+    arg: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    one_of: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    none_of: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    any_bit_of: Option<Vec<Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_bit_of: Option<Vec<Value>>,
+}
+
+impl TryFrom<WrittenCondition> for Condition {
+    type Error = &'static str;
+
+    fn try_from(written: WrittenCondition) -> Result<Self, Self::Error> {
+        let mut tests = [
+            written.one_of.map(Test::OneOf),
+            written.none_of.map(Test::NoneOf),
+            written.any_bit_of.map(Test::AnyBitOf),
+            written.no_bit_of.map(Test::NoBitOf),
+        ]
+        .into_iter()
+        .flatten();
+        match (tests.next(), tests.next()) {
+            (Some(test), None) => Ok(Condition {
+                arg: written.arg,
+                test,
+            }),
+            _ => Err("a condition has exactly one of one_of, none_of, any_bit_of, no_bit_of"),
+        }
+    }
+}
+
+impl From<Condition> for WrittenCondition {
+    fn from(condition: Condition) -> Self {
+        let mut written = WrittenCondition {
+            arg: condition.arg,
+            ..WrittenCondition::default()
+        };
+        match condition.test {
+            Test::OneOf(values) => written.one_of = Some(values),
+            Test::NoneOf(values) => written.none_of = Some(values),
+            Test::AnyBitOf(values) => written.any_bit_of = Some(values),
+            Test::NoBitOf(values) => written.no_bit_of = Some(values),
+        }
+        written
+    }
+}
+
+/// What is tested about an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// It is one of these.
+    OneOf(Vec<Value>),
+    /// It is none of these.
+    NoneOf(Vec<Value>),
+    /// At least one of these bits is set.
+    AnyBitOf(Vec<Value>),
+    /// Not one of these bits is set.
+    NoBitOf(Vec<Value>),
+}
+
+/// A number, or the kernel's name for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// The number itself.
+    Number(u32),
+    /// A name of [`NAMED_VALUES`].
+    Name(String),
+}
+
+/// The names that rules may use for argument values.
+pub const NAMED_VALUES: [(&str, u32); 16] = [
+    ("AF_UNIX", 1),
+    ("AF_INET", 2),
+    ("AF_INET6", 10),
+    ("AF_NETLINK", 16),
+    ("NETLINK_ROUTE", 0),
+    ("NETLINK_KOBJECT_UEVENT", 15),
+    ("TIOCSTI", 0x5412),
+    ("TIOCLINUX", 0x541c),
+    ("MFD_NOEXEC_SEAL", 0x8),
+    ("MFD_EXEC", 0x10),
+    ("CLONE_NEWNS", 0x0002_0000),
+    ("CLONE_NEWCGROUP", 0x0200_0000),
+    ("CLONE_NEWUTS", 0x0400_0000),
+    ("CLONE_NEWIPC", 0x0800_0000),
+    ("CLONE_NEWUSER", 0x1000_0000),
+    ("CLONE_NEWNET", 0x4000_0000),
+];
+
+impl Value {
+    /// The number, if the name is known.
+    pub fn number(&self) -> Option<u32> {
+        match self {
+            Value::Number(number) => Some(*number),
+            Value::Name(name) => NAMED_VALUES
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, number)| *number),
+        }
+    }
+}
+
+impl Test {
+    /// The values it speaks of.
+    pub fn values(&self) -> &[Value] {
+        match self {
+            Test::OneOf(v) | Test::NoneOf(v) | Test::AnyBitOf(v) | Test::NoBitOf(v) => v,
+        }
+    }
+}
+
+/// The rules of `syscalls.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleFile {
+    refuse: Vec<SyscallRule>,
+}
+
+fn default_refusals() -> Vec<SyscallRule> {
+    let file: RuleFile = toml::from_str(include_str!("syscalls.toml"))
+        .expect("the built-in system call rules are parsed by a test");
+    file.refuse
+}
+
+fn default_nested_namespaces() -> Vec<NestedNamespace> {
+    vec![
+        NestedNamespace::User,
+        NestedNamespace::Pid,
+        NestedNamespace::Network,
+    ]
+}
+
+impl Default for SyscallPolicy {
+    fn default() -> Self {
+        SyscallPolicy {
+            nested_namespaces: default_nested_namespaces(),
+            refuse: default_refusals(),
+        }
+    }
+}
+
+impl SyscallPolicy {
+    /// All refusals: those of the list, and those that follow from `nested_namespaces`.
+    pub fn rules(&self) -> Vec<SyscallRule> {
+        let mut rules = self.refuse.clone();
+        rules.extend(self.namespace_rules());
+        rules
+    }
+
+    fn namespace_rules(&self) -> Vec<SyscallRule> {
+        let refused = |call: &str| -> Vec<Value> {
+            NestedNamespace::ALL
+                .into_iter()
+                .filter(|kind| !self.nested_namespaces.contains(kind))
+                // In clone's flags the lowest byte is the exit signal: there is no time flag there.
+                .filter(|kind| call != "clone" || *kind != NestedNamespace::Time)
+                .map(|kind| Value::Number(kind.flag()))
+                .collect()
+        };
+        ["clone", "unshare"]
+            .into_iter()
+            .map(|call| (call, refused(call)))
+            .filter(|(_, flags)| !flags.is_empty())
+            .map(|(call, flags)| SyscallRule {
+                calls: vec![call.to_owned()],
+                when: vec![Condition {
+                    arg: 0,
+                    test: Test::AnyBitOf(flags),
+                }],
+                answer: Answer::Eperm,
+                reason: "a new namespace of a kind that the policy does not name would hand out \
+                         capabilities over kernel code that the program has no need of"
+                    .to_owned(),
+            })
+            .collect()
+    }
+
+    /// Checks what can be checked without an architecture's table of numbers.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        self.refuse.iter().try_for_each(validate_rule)
+    }
+}
+
+fn validate_rule(rule: &SyscallRule) -> Result<(), PolicyError> {
+    let bad = |problem: &str| {
+        Err(PolicyError::Syscall {
+            rule: rule.calls.first().cloned().unwrap_or_default(),
+            problem: problem.to_owned(),
+        })
+    };
+    if rule.calls.is_empty() {
+        return bad("names no system call");
+    }
+    if rule.reason.trim().is_empty() {
+        return bad("gives no reason");
+    }
+    for condition in &rule.when {
+        if condition.arg > 5 {
+            return bad("arguments are numbered 0 to 5");
+        }
+        if condition.test.values().is_empty() {
+            return bad("a condition compares with nothing");
+        }
+        if let Some(value) = condition
+            .test
+            .values()
+            .iter()
+            .find(|v| v.number().is_none())
+        {
+            return bad(&format!("unknown value {value}"));
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => write!(f, "{number:#x}"),
+            Value::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.test {
+            Test::OneOf(_) => "is one of",
+            Test::NoneOf(_) => "is none of",
+            Test::AnyBitOf(_) => "has a bit of",
+            Test::NoBitOf(_) => "has no bit of",
+        };
+        let values: Vec<String> = self.test.values().iter().map(Value::to_string).collect();
+        write!(f, "argument {} {how} {}", self.arg, values.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_rules_are_valid_and_say_why() {
+        let policy = SyscallPolicy::default();
+        policy.validate().expect("valid");
+        assert!(policy.refuse.len() >= 15);
+        assert!(policy.refuse.iter().all(|r| r.reason.len() > 10));
+    }
+
+    #[test]
+    fn namespaces_not_named_are_refused_and_named_ones_are_not() {
+        let rules = SyscallPolicy::default().namespace_rules();
+        let flags = |call: &str| -> u32 {
+            rules
+                .iter()
+                .filter(|r| r.calls[0] == call)
+                .flat_map(|r| r.when[0].test.values())
+                .filter_map(Value::number)
+                .fold(0, |a, b| a | b)
+        };
+        assert_eq!(flags("clone"), 0x0e02_0000);
+        assert_eq!(flags("unshare"), 0x0e02_0080);
+    }
+
+    #[test]
+    fn a_rule_without_reason_or_with_an_unknown_value_is_refused() {
+        let mut policy = SyscallPolicy::default();
+        policy.refuse[0].reason = " ".into();
+        assert!(policy.validate().is_err());
+        let text = r#"refuse = [{ calls = ["ioctl"], reason = "x", when = [{ arg = 1, one_of = ["NOPE"] }] }]"#;
+        let policy: SyscallPolicy = toml::from_str(text).expect("parses");
+        assert!(policy.validate().is_err());
+    }
+}

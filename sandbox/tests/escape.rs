@@ -1,0 +1,138 @@
+//! The escape battery: nothing gets through, and without each layer something does.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{as_ordinary_user, in_own_network, is_root, policy};
+use sandbox::battery::{Options, Outcome, Report, run};
+use sandbox::{Layer, LayerState, Policy, Requirement};
+use std::net::IpAddr;
+
+/// Addresses that exist only in the tests' own network namespace.
+const ADDRESSES: [&str; 3] = ["169.254.169.254/32", "10.77.0.1/32", "fd77::1/128"];
+
+fn options() -> Options {
+    let mut options = Options::default();
+    options.addresses.extend(
+        ADDRESSES
+            .iter()
+            .filter_map(|a| a.split('/').next()?.parse::<IpAddr>().ok()),
+    );
+    options
+}
+
+fn battery(policy: &Policy) -> Report {
+    run(policy, &options()).expect("the battery runs")
+}
+
+fn battery_in_own_network(policy: Policy) -> Report {
+    in_own_network(&ADDRESSES, move || battery(&policy))
+}
+
+/// Every required layer is on, nothing got through, and enough was tried.
+fn assert_tight(report: &Report) {
+    let open: Vec<_> = report.open().collect();
+    assert!(open.is_empty(), "got through: {open:#?}");
+    let tried = report
+        .findings
+        .iter()
+        .filter(|f| !matches!(f.outcome, Outcome::NotTried(_)))
+        .count();
+    assert!(tried >= 60, "only {tried} probes were tried:\n{report}");
+    for finding in &report.findings {
+        assert!(
+            !finding.layers.is_empty(),
+            "{} names no layer",
+            finding.name
+        );
+    }
+    for (layer, state) in &report.layers {
+        let without_meaning = *layer == Layer::Identity && !is_root();
+        assert!(
+            *state == LayerState::On || without_meaning,
+            "{layer} is {state:?}"
+        );
+    }
+}
+
+#[test]
+fn nothing_gets_through_as_root_with_a_private_uid() {
+    assert_tight(&battery_in_own_network(policy()));
+}
+
+#[test]
+fn nothing_gets_through_as_an_ordinary_user() {
+    in_own_network(&ADDRESSES, || as_ordinary_user("ordinary_user_battery"));
+}
+
+#[test]
+#[ignore = "run as an ordinary user by the test above"]
+fn ordinary_user_battery() {
+    assert!(!is_root());
+    assert_tight(&battery(&policy()));
+}
+
+/// The battery itself is proved: each layer, taken away alone, lets one of its probes through.
+#[test]
+fn without_any_one_layer_something_gets_through() {
+    let mut silent = Vec::new();
+    for layer in Layer::ALL {
+        // Bubblewrap cannot be switched off; it carries the others. The session is tried below,
+        // because it takes a terminal.
+        if matches!(layer, Layer::Bubblewrap | Layer::Session) {
+            continue;
+        }
+        let mut policy = policy();
+        policy.layers.set(layer, Requirement::Off);
+        let report = battery_in_own_network(policy);
+        let through: Vec<&str> = report
+            .open()
+            .filter(|finding| finding.layers.contains(&layer))
+            .map(|finding| finding.name.as_str())
+            .collect();
+        println!("without {layer}: {}", through.join(", "));
+        if through.is_empty() {
+            silent.push(format!("{layer}:\n{report}"));
+        }
+        let state = report.layers.iter().find(|(l, _)| *l == layer);
+        assert_eq!(state, Some(&(layer, LayerState::Off)));
+    }
+    assert!(silent.is_empty(), "nothing got through without {silent:#?}");
+}
+
+#[test]
+fn without_the_session_layer_the_terminal_is_open() {
+    // A child with a terminal of its own runs the ignored test below.
+    let output = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command"])
+        .arg(format!(
+            "{} --exact battery_with_a_terminal --ignored --nocapture --test-threads=1",
+            std::env::current_exe().expect("own path").display()
+        ))
+        .arg("/dev/null")
+        .output()
+        .expect("script(1) gives a terminal");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+}
+
+#[test]
+#[ignore = "run with a terminal by the test above"]
+fn battery_with_a_terminal() {
+    std::fs::File::open("/dev/tty").expect("there is a terminal");
+    let terminal = |policy: Policy| {
+        let report = battery_in_own_network(policy);
+        let finding = report.findings.into_iter().find(|f| f.name == "terminal");
+        finding.expect("the probe ran").is_open()
+    };
+    assert!(!terminal(policy()), "the terminal must be out of reach");
+    let mut open = policy();
+    open.layers.set(Layer::Session, Requirement::Off);
+    assert!(
+        terminal(open),
+        "without the layer the terminal must be in reach"
+    );
+}
