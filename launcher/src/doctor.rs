@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use sandbox::LandlockPolicy;
 use sandbox::preflight::{self, Outcome, Report};
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::config::{Config, OnMissing};
 
 /// Prints what was found; exit code 7 when something that the configuration needs is missing.
 pub fn run(config: &Config, as_json: bool) -> ExitCode {
-    let report = preflight::check(config.bwrap_path.as_deref());
+    let report = preflight::check(config.bwrap_path.as_deref(), LandlockPolicy::default().abi);
     let chosen = Chromium::find(config.browser.as_deref(), Flavor::Full);
     let browsers = browsers(chosen.as_ref().ok());
     let ready = report.problems().next().is_none() && chosen.is_ok();

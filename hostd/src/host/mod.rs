@@ -6,6 +6,8 @@
 
 #[cfg(feature = "fake-host")]
 pub mod fake;
+#[cfg(target_os = "linux")]
+pub mod linux;
 
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
@@ -254,6 +256,11 @@ pub trait Host: Send + Sync + 'static {
     /// How the firewall is.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
 
+    /// Ends when the host noticed something that must not wait for the timer, such as lost rules.
+    fn changed(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Put the rules and the table back; while that fails, take the clones' links down.
     fn repair_egress(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
 
@@ -312,4 +319,19 @@ pub trait Host: Send + Sync + 'static {
 
     /// Destroy files that were moved aside: one try.
     fn destroy_aside(&self, clone_id: &CloneId) -> impl Future<Output = HostResult<()>> + Send;
+}
+
+/// The host of the system hostd was built for.
+#[cfg(target_os = "linux")]
+pub use linux::LinuxHost as NativeHost;
+
+/// Be one of the host's helper processes, if these are the arguments of one.
+pub fn helper(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::process::ExitCode> {
+    #[cfg(target_os = "linux")]
+    return linux::supervise(arguments);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = arguments;
+        None
+    }
 }
