@@ -17,7 +17,7 @@ use crate::api::CloneId;
 use crate::host::{HostError, HostErrorKind, HostResult, Identity, JailSeen};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -62,8 +62,11 @@ pub(super) fn supervisor(run: &Path) -> io::Result<Option<u32>> {
 }
 
 /// What the file says.
-pub(super) fn orders(run: &Path) -> io::Result<Orders> {
-    let bytes = std::fs::read(run.join(JAIL))?;
+///
+/// Never for the supervisor itself by another descriptor: closing any descriptor of a file gives its lock up.
+pub(super) fn orders(mut file: &File) -> io::Result<Orders> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
@@ -72,7 +75,7 @@ pub(super) fn look(run: &Path) -> io::Result<Option<JailSeen>> {
     if supervisor(run)?.is_none() {
         return Ok(None);
     }
-    let identity = match orders(run) {
+    let identity = match File::open(run.join(JAIL)).and_then(|file| orders(&file)) {
         Ok(orders) => Identity::Clone(orders.clone_id),
         Err(error) => Identity::Foreign(format!("{}: {error}", run.join(JAIL).display())),
     };

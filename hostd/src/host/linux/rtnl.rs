@@ -10,7 +10,7 @@ use netlink_packet_core::{
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -145,6 +145,8 @@ impl Rtnl {
     }
 
     /// Everything that has no better way goes to this gateway on this link.
+    ///
+    /// The kernel is told that the gateway is there: of IPv6 peers it learns only a little later by itself.
     pub(super) fn add_default_route(&mut self, index: u32, gateway: IpAddr) -> io::Result<()> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(gateway);
@@ -152,6 +154,7 @@ impl Rtnl {
         message.header.protocol = RouteProtocol::Static;
         message.header.scope = RouteScope::Universe;
         message.header.kind = RouteType::Unicast;
+        message.header.flags = RouteFlags::Onlink;
         let via = match gateway {
             IpAddr::V4(ip) => RouteAddress::Inet(ip),
             IpAddr::V6(ip) => RouteAddress::Inet6(ip),

@@ -88,7 +88,7 @@ fn supervise(run: &Path) -> io::Result<()> {
     nix::unistd::setsid()?;
     let file = OpenOptions::new().read(true).write(true).open(run.join(jail::JAIL))?;
     jail::lock(&file)?;
-    let orders = jail::orders(run)?;
+    let orders = jail::orders(&file)?;
     if let Some(cgroup) = &orders.cgroup {
         // Before anything else runs: everything started from here on is under the limits.
         std::fs::write(cgroup.join("cgroup.procs"), "0")?;
