@@ -30,7 +30,11 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 async fn destroy(client: &Client, clone: &CloneInfo) -> (Duration, Vec<StageTiming>) {
     let began = Instant::now();
-    let params = CloneParams { name: clone.name.clone(), clone_id: clone.clone_id.clone().expect("an id"), progress_token: None };
+    let params = CloneParams {
+        name: clone.name.clone(),
+        clone_id: clone.clone_id.clone().expect("an id"),
+        progress_token: None,
+    };
     let gone = client.destroy(params).await.unwrap_or_else(|error| panic!("destroy: {error:?}"));
     assert!(!gone.already_gone);
     (began.elapsed(), gone.stages)
@@ -60,7 +64,8 @@ fn a_page_is_rendered_and_nothing_is_left() {
             let client = daemon.client().await;
             let before = lab.inventory(home.path());
             let mut table: Vec<(String, Vec<f64>)> = Vec::new();
-            let mut note = |stage: &str, seconds: f64| match table.iter_mut().find(|(name, _)| name == stage) {
+            let mut note = |stage: &str, seconds: f64| match table.iter_mut().find(|(name, _)| name == stage)
+            {
                 Some((_, all)) => all.push(seconds),
                 None => table.push((stage.to_owned(), vec![seconds])),
             };
@@ -87,7 +92,13 @@ fn a_page_is_rendered_and_nothing_is_left() {
             for (stage, all) in &mut table {
                 all.sort_by(f64::total_cmp);
                 let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize] * 1000.0;
-                println!("{stage:<20} {:>4} times  median {:>8.1} ms  least {:>8.1}  most {:>8.1}", all.len(), at(0.5), at(0.0), at(1.0));
+                println!(
+                    "{stage:<20} {:>4} times  median {:>8.1} ms  least {:>8.1}  most {:>8.1}",
+                    all.len(),
+                    at(0.5),
+                    at(0.0),
+                    at(1.0)
+                );
             }
             same(&before, &lab.inventory(home.path()));
             daemon.stop().await;

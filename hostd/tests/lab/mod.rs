@@ -50,14 +50,16 @@ pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
 pub fn run(command: &str) {
     let mut words = command.split_whitespace();
     let program = words.next().expect("a command");
-    let done = Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{command}: {error}"));
+    let done =
+        Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{command}: {error}"));
     assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn output(command: &str) -> String {
     let mut words = command.split_whitespace();
     let program = words.next().expect("a command");
-    let done = Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{command}: {error}"));
+    let done =
+        Command::new(program).args(words).output().unwrap_or_else(|error| panic!("{command}: {error}"));
     String::from_utf8(done.stdout).expect("text")
 }
 
@@ -114,8 +116,10 @@ impl Lab {
     pub fn inventory(&self, home: &Path) -> Vec<(String, String)> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         let mounts: BTreeSet<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
-        let links: BTreeSet<String> =
-            output("ip -o link").lines().filter_map(|line| Some(line.split(':').nth(1)?.trim().to_owned())).collect();
+        let links: BTreeSet<String> = output("ip -o link")
+            .lines()
+            .filter_map(|line| Some(line.split(':').nth(1)?.trim().to_owned()))
+            .collect();
         let mut processes = Vec::new();
         let mut networks = BTreeSet::new();
         for entry in fs::read_dir("/proc").expect("proc").flatten() {
@@ -185,10 +189,15 @@ fn answer(mut stream: TcpStream) {
     let request = String::from_utf8_lossy(&request[..count]);
     let path = request.split_whitespace().nth(1).unwrap_or("/");
     let reply = match path.strip_prefix("/redirect/") {
-        Some(target) => format!("HTTP/1.1 302 Found\r\nLocation: http://{target}:{PORT}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        Some(target) => format!(
+            "HTTP/1.1 302 Found\r\nLocation: http://{target}:{PORT}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        ),
         None => {
             let page = "<!doctype html><title>rendered</title><body style='background:#0a0'><h1>Hello from outside</h1>";
-            format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}", page.len())
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
+                page.len()
+            )
         }
     };
     let _ = stream.write_all(reply.as_bytes());
@@ -224,7 +233,9 @@ impl Page {
     }
 
     fn call(&mut self, method: &str, params: Value) -> Value {
-        self.cdp.call_in(Some(&self.session), method, params, LIMIT).unwrap_or_else(|error| panic!("{method}: {error}"))
+        self.cdp
+            .call_in(Some(&self.session), method, params, LIMIT)
+            .unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     /// Load a page and answer its title; an empty one and the reason if it cannot be reached.
@@ -241,6 +252,9 @@ impl Page {
 
     /// A picture of the page, as base64.
     pub fn screenshot(&mut self) -> String {
-        self.call("Page.captureScreenshot", json!({ "format": "png" }))["data"].as_str().unwrap_or_default().to_owned()
+        self.call("Page.captureScreenshot", json!({ "format": "png" }))["data"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 }

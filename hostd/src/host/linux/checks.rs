@@ -45,7 +45,12 @@ fn good(check: &str, message: impl Into<String>) -> Finding {
 fn root() -> Finding {
     match nix::unistd::geteuid().is_root() {
         true => good("root", "hostd runs as root"),
-        false => finding("root", Severity::Error, "hostd does not run as root", "start it by systemd, or with sudo"),
+        false => finding(
+            "root",
+            Severity::Error,
+            "hostd does not run as root",
+            "start it by systemd, or with sudo",
+        ),
     }
 }
 
@@ -53,7 +58,12 @@ fn filesystem(kind: &str) -> Finding {
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     match known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
         true => good(kind, format!("the kernel knows {kind}")),
-        false => finding(kind, Severity::Error, format!("the kernel does not know {kind}"), &format!("modprobe {kind}")),
+        false => finding(
+            kind,
+            Severity::Error,
+            format!("the kernel does not know {kind}"),
+            &format!("modprobe {kind}"),
+        ),
     }
 }
 
@@ -75,11 +85,15 @@ fn sandbox() -> Vec<Finding> {
 
 fn limits(inner: &Inner) -> Finding {
     match (&inner.keeper, inner.config.linux.limits) {
-        (Keeper::Cgroup(parent), _) => good("limits", format!("a cgroup per clone below {}", parent.display())),
+        (Keeper::Cgroup(parent), _) => {
+            good("limits", format!("a cgroup per clone below {}", parent.display()))
+        }
         (Keeper::Rlimits { why }, LimitsDemand::Available) => finding(
             "limits",
             Severity::Warning,
-            format!("{why}: a clone's memory and processor time are not bounded, only its processes and open files"),
+            format!(
+                "{why}: a clone's memory and processor time are not bounded, only its processes and open files"
+            ),
             "boot with systemd.unified_cgroup_hierarchy=1",
         ),
         (Keeper::Rlimits { why }, LimitsDemand::Cgroup) => finding(
@@ -93,14 +107,24 @@ fn limits(inner: &Inner) -> Finding {
 
 fn egress(inner: &Inner) -> Finding {
     match inner.egress.health() {
-        Ok(EgressHealth::Ok) => good("egress", format!("table inet {} is loaded and is the rendered one", inner.egress.table())),
+        Ok(EgressHealth::Ok) => {
+            good("egress", format!("table inet {} is loaded and is the rendered one", inner.egress.table()))
+        }
         Ok(_) => finding(
             "egress",
             Severity::Error,
-            format!("table inet {} is not the rendered one; the clones' links are down", inner.egress.table()),
+            format!(
+                "table inet {} is not the rendered one; the clones' links are down",
+                inner.egress.table()
+            ),
             "hostd loads it again by itself; find out who changes it: nft monitor",
         ),
-        Err(error) => finding("egress", Severity::Error, error.to_string(), "apt install nftables; modprobe nf_tables nf_conntrack"),
+        Err(error) => finding(
+            "egress",
+            Severity::Error,
+            error.to_string(),
+            "apt install nftables; modprobe nf_tables nf_conntrack",
+        ),
     }
 }
 
@@ -111,8 +135,18 @@ fn forwarding(inner: &Inner) -> Vec<Finding> {
     }
     let check = |(name, path): (&str, &str)| match std::fs::read_to_string(path) {
         Ok(value) if value.trim() != "0" => good("forwarding", format!("{name} is on")),
-        Ok(_) => finding("forwarding", Severity::Error, format!("{name} is off: clones reach nothing"), &format!("sysctl -w {name}=1")),
-        Err(error) => finding("forwarding", Severity::Error, format!("{path}: {error}"), "use a kernel with that protocol, or a pool without it"),
+        Ok(_) => finding(
+            "forwarding",
+            Severity::Error,
+            format!("{name} is off: clones reach nothing"),
+            &format!("sysctl -w {name}=1"),
+        ),
+        Err(error) => finding(
+            "forwarding",
+            Severity::Error,
+            format!("{path}: {error}"),
+            "use a kernel with that protocol, or a pool without it",
+        ),
     };
     wanted.into_iter().map(check).collect()
 }
@@ -120,7 +154,10 @@ fn forwarding(inner: &Inner) -> Vec<Finding> {
 fn template(inner: &Inner) -> Finding {
     let snapshot = &inner.config.host.snapshot;
     match inner.template(snapshot) {
-        Ok(template) => good("template", format!("{} snapshot {snapshot}: {}", inner.config.host.template, template.version())),
+        Ok(template) => good(
+            "template",
+            format!("{} snapshot {snapshot}: {}", inner.config.host.template, template.version()),
+        ),
         Err(error) => finding("template", Severity::Error, error.to_string(), &error.hint),
     }
 }
@@ -128,18 +165,37 @@ fn template(inner: &Inner) -> Finding {
 fn free_space(inner: &Inner) -> Finding {
     let folder = &inner.config.paths.state;
     match nix::sys::statvfs::statvfs(folder) {
-        Ok(seen) => enough("space", u64::from(seen.blocks_available()) * seen.fragment_size(), &folder.display().to_string(), "make room on that disk"),
-        Err(error) => finding("space", Severity::Error, format!("{}: {error}", folder.display()), "look at the folder's file system"),
+        Ok(seen) => enough(
+            "space",
+            u64::from(seen.blocks_available()) * seen.fragment_size(),
+            &folder.display().to_string(),
+            "make room on that disk",
+        ),
+        Err(error) => finding(
+            "space",
+            Severity::Error,
+            format!("{}: {error}", folder.display()),
+            "look at the folder's file system",
+        ),
     }
 }
 
 fn free_memory() -> Finding {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let available = text.lines().find_map(|line| {
+        line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+    });
     // Also what clones write: it is kept in memory.
     match available {
-        Some(kilobytes) => enough("memory", kilobytes << 10, "memory", "end other programs, or lower server.max_clones"),
-        None => finding("memory", Severity::Warning, "the kernel does not tell how much memory is free", "look at /proc/meminfo"),
+        Some(kilobytes) => {
+            enough("memory", kilobytes << 10, "memory", "end other programs, or lower server.max_clones")
+        }
+        None => finding(
+            "memory",
+            Severity::Warning,
+            "the kernel does not tell how much memory is free",
+            "look at /proc/meminfo",
+        ),
     }
 }
 
@@ -149,10 +205,13 @@ fn enough(check: &str, free: u64, place: &str, fix: &str) -> Finding {
 }
 
 fn clock() -> Finding {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     match now >= PLAUSIBLE_TIME {
         true => good("clock", "the clock is plausible"),
-        false => finding("clock", Severity::Error, "the clock was never set", "set it: timedatectl set-ntp true"),
+        false => {
+            finding("clock", Severity::Error, "the clock was never set", "set it: timedatectl set-ntp true")
+        }
     }
 }
 
@@ -165,13 +224,20 @@ fn leftovers(inner: &Inner) -> Finding {
     let strange = strange_mounts(inner);
     if !strange.is_empty() {
         let fix = "hostctl reap takes away what is ours; unmount what is not";
-        return finding("objects", Severity::Warning, format!("mounts nobody claims: {}", strange.join(", ")), fix);
+        return finding(
+            "objects",
+            Severity::Warning,
+            format!("mounts nobody claims: {}", strange.join(", ")),
+            fix,
+        );
     }
     let names: Vec<String> = seen.clones.keys().map(|slot| inner.pool.name(*slot).to_string()).collect();
     let message = match (names.as_slice(), seen.aside.len()) {
         ([], 0) => "no clone and nothing of one is on this host".to_owned(),
         (names, 0) => format!("of these slots something is here: {}", names.join(", ")),
-        (names, aside) => format!("of these slots something is here: {}; {aside} stores are aside", names.join(", ")),
+        (names, aside) => {
+            format!("of these slots something is here: {}; {aside} stores are aside", names.join(", "))
+        }
     };
     good("objects", message)
 }
@@ -179,7 +245,8 @@ fn leftovers(inner: &Inner) -> Finding {
 /// Mounts in our folders that belong to no slot of the pool.
 fn strange_mounts(inner: &Inner) -> Vec<String> {
     let Ok(all) = mounts::all() else { return Vec::new() };
-    let clones = inner.config.pool.clones_dir.canonicalize().unwrap_or_else(|_| inner.config.pool.clones_dir.clone());
+    let clones =
+        inner.config.pool.clones_dir.canonicalize().unwrap_or_else(|_| inner.config.pool.clones_dir.clone());
     let claimed = |path: &Path| {
         let inside = path.strip_prefix(&clones).unwrap_or(path);
         let mut parts = inside.components().map(|part| part.as_os_str().to_string_lossy());

@@ -9,13 +9,13 @@ use super::network;
 use crate::api::EgressHealth;
 use crate::config::EgressConfig;
 use crate::host::{HostError, HostErrorKind, HostResult};
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Pool, Slot, SlotNames};
 use pf::linux::{Firewall, FirewallError};
 use pf::{Policy, PolicySpec};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -30,6 +30,9 @@ pub(super) struct Egress {
     proven: AtomicBool,
     /// Every place for a clone, for its link.
     slots: Vec<SlotNames>,
+    /// Slots of which the kernel remembered no connection when they had neither link nor membership. As long as that
+    /// and the rules stay so, none can come about, and looking again would cost a walk through all of the host's.
+    quiet: Mutex<BTreeSet<Slot>>,
     /// Something changed that cannot wait for the timer.
     pub(super) changed: Notify,
 }
@@ -38,7 +41,8 @@ impl Egress {
     /// The policy of this pool, checked. Nothing is loaded yet.
     pub(super) fn new(pool: &Pool, config: &EgressConfig) -> HostResult<Egress> {
         let slots: Vec<SlotNames> = pool.slots().map(|slot| pool.names(slot)).collect();
-        let place = |names: &SlotNames| pf::Slot { interface: names.interface.clone(), ip: names.ip, ip6: names.ip6 };
+        let place =
+            |names: &SlotNames| pf::Slot { interface: names.interface.clone(), ip: names.ip, ip6: names.ip6 };
         let here = [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)];
         let mut spec = PolicySpec::new(pool.networks().collect());
         spec.table = config.table.clone();
@@ -49,10 +53,21 @@ impl Egress {
         spec.browserd_port = config.browserd_port;
         spec.external = Some(config.external.clone()).filter(|name| !name.is_empty());
         let policy = Policy::try_from(spec).map_err(|error| {
-            HostError::new(HostErrorKind::NotReady, "egress policy", error.to_string(), "correct the section [egress]")
+            HostError::new(
+                HostErrorKind::NotReady,
+                "egress policy",
+                error.to_string(),
+                "correct the section [egress]",
+            )
         })?;
         let firewall = Firewall::new(policy);
-        Ok(Egress { firewall, proven: AtomicBool::new(false), slots, changed: Notify::new() })
+        Ok(Egress {
+            firewall,
+            proven: AtomicBool::new(false),
+            slots,
+            quiet: Mutex::default(),
+            changed: Notify::new(),
+        })
     }
 
     pub(super) fn table(&self) -> &str {
@@ -81,12 +96,15 @@ impl Egress {
             }
         };
         let spawned = std::thread::Builder::new().name("firewall-watch".into()).spawn(follow);
-        spawned.map(drop).map_err(|error| doing("firewall-watch", "start its thread", HostErrorKind::Failed, error))
+        spawned
+            .map(drop)
+            .map_err(|error| doing("firewall-watch", "start its thread", HostErrorKind::Failed, error))
     }
 
     /// Somebody changed the rules: prove them, and until they are put back keep the clones in.
     fn rules_changed(&self, by: &str) {
         self.proven.store(false, Ordering::SeqCst);
+        self.quiet().clear();
         match self.firewall.prove() {
             Ok(_) => self.proven.store(true, Ordering::SeqCst),
             Err(error) => {
@@ -127,19 +145,18 @@ impl Egress {
     }
 
     pub(super) fn grant(&self, names: &SlotNames) -> HostResult<()> {
-        addresses(names).try_for_each(|address| self.firewall.add(address)).map_err(|error| self.failed(&error))
+        self.quiet().remove(&names.slot);
+        addresses(names)
+            .try_for_each(|address| self.firewall.add(address))
+            .map_err(|error| self.failed(&error))
     }
 
     /// Out of the table, connections ended. A table that is gone has no members.
     pub(super) fn cut(&self, names: &SlotNames) -> HostResult<()> {
-        for address in addresses(names) {
-            match self.firewall.remove(address) {
-                Ok(_) => {}
-                Err(FirewallError::Gone { .. }) => {}
-                Err(error) => return Err(self.failed(&error)),
-            }
+        match self.firewall.remove(&addresses(names).collect::<Vec<_>>()) {
+            Ok(_) | Err(FirewallError::Gone { .. }) => Ok(()),
+            Err(error) => Err(self.failed(&error)),
         }
-        Ok(())
     }
 
     /// Who is let out; nobody where there is no table.
@@ -150,22 +167,58 @@ impl Egress {
         }
     }
 
-    pub(super) fn has_connections(&self, names: &SlotNames) -> HostResult<bool> {
-        for address in addresses(names) {
-            if self.firewall.connections(address).map_err(|error| self.failed(&error))? > 0 {
-                return Ok(true);
+    /// Which of these slots the kernel remembers connections of. Only those without a link and without membership are
+    /// asked about: of the others connections come and go.
+    pub(super) fn remembered(&self, cut_off: &[&SlotNames]) -> HostResult<BTreeSet<Slot>> {
+        let unsure: Vec<&SlotNames> = {
+            let quiet = self.quiet();
+            cut_off.iter().copied().filter(|names| !quiet.contains(&names.slot)).collect()
+        };
+        let mut found = BTreeSet::new();
+        if self.connections(&unsure)? > 0 {
+            for names in &unsure {
+                if self.connections(&[names])? > 0 {
+                    found.insert(names.slot);
+                }
             }
         }
-        Ok(false)
+        if self.proven.load(Ordering::SeqCst) {
+            self.quiet().extend(unsure.iter().map(|names| names.slot).filter(|slot| !found.contains(slot)));
+        }
+        Ok(found)
+    }
+
+    fn connections(&self, slots: &[&SlotNames]) -> HostResult<usize> {
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        let all: Vec<IpAddr> = slots.iter().flat_map(|names| addresses(names)).collect();
+        self.firewall.connections(&all).map_err(|error| self.failed(&error))
+    }
+
+    /// The slot gets a link: from here on connections can come about.
+    pub(super) fn expect_connections(&self, slot: Slot) {
+        self.quiet().remove(&slot);
+    }
+
+    fn quiet(&self) -> MutexGuard<'_, BTreeSet<Slot>> {
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, error: &FirewallError) -> HostError {
         let kind = match error {
-            FirewallError::Gone { .. } | FirewallError::Altered { .. } | FirewallError::Load { .. } => HostErrorKind::NotReady,
+            FirewallError::Gone { .. } | FirewallError::Altered { .. } | FirewallError::Load { .. } => {
+                HostErrorKind::NotReady
+            }
             _ => HostErrorKind::Failed,
         };
         let object = format!("table inet {}", self.table());
-        HostError::new(kind, object, error.to_string(), "install nftables; hostctl doctor tells what the kernel lacks")
+        HostError::new(
+            kind,
+            object,
+            error.to_string(),
+            "install nftables; hostctl doctor tells what the kernel lacks",
+        )
     }
 }
 

@@ -23,9 +23,16 @@ pub(super) fn failed(object: impl Into<String>, message: &str, error: &io::Error
 }
 
 /// Something is not as it must be.
-pub(super) fn doing(object: impl Into<String>, what: &str, kind: HostErrorKind, why: impl std::fmt::Display) -> HostError {
+pub(super) fn doing(
+    object: impl Into<String>,
+    what: &str,
+    kind: HostErrorKind,
+    why: impl std::fmt::Display,
+) -> HostError {
     let hint = match kind {
-        HostErrorKind::Foreign => "it is not hostd's: find out whose it is and remove it, or take another pool",
+        HostErrorKind::Foreign => {
+            "it is not hostd's: find out whose it is and remove it, or take another pool"
+        }
         _ => "look at hostd's log; hostctl doctor checks the host",
     };
     HostError::new(kind, object, format!("cannot {what}: {why}"), hint)

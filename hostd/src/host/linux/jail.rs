@@ -112,7 +112,12 @@ pub(super) async fn start(run: PathBuf, orders: Orders) -> HostResult<()> {
     match look(&run).map_err(|error| what.failed("cannot be looked at", &error))? {
         Some(JailSeen { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
         Some(seen) => {
-            return Err(doing(what.object, "start the jail", HostErrorKind::Foreign, format!("another is there: {:?}", seen.identity)));
+            return Err(doing(
+                what.object,
+                "start the jail",
+                HostErrorKind::Foreign,
+                format!("another is there: {:?}", seen.identity),
+            ));
         }
         None => {}
     }
@@ -122,7 +127,12 @@ pub(super) async fn start(run: PathBuf, orders: Orders) -> HostResult<()> {
             files::remove_file(&run.join(file))?;
         }
         files::write_atomically(&run.join(JAIL), &text)?;
-        OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(run.join(LOG))
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(run.join(LOG))
     };
     let log = prepare().map_err(|error| what.failed("cannot be prepared", &error))?;
     // The running program itself, also when its file was replaced by an update meanwhile.
@@ -140,7 +150,10 @@ pub(super) async fn start(run: PathBuf, orders: Orders) -> HostResult<()> {
     let mut unfinished = Unfinished(Some(child));
     let mut word = Vec::new();
     if let Some(mut stdout) = unfinished.0.as_mut().and_then(|child| child.stdout.take()) {
-        stdout.read_to_end(&mut word).await.map_err(|error| what.failed("the supervisor cannot be heard", &error))?;
+        stdout
+            .read_to_end(&mut word)
+            .await
+            .map_err(|error| what.failed("the supervisor cannot be heard", &error))?;
     }
     if word != UP {
         return Err(doing(what.object, "start the jail", HostErrorKind::Failed, last_words(&run)));
@@ -167,7 +180,10 @@ impl Drop for Unfinished {
 
 /// Tell the supervisor to start the service and wait until it is ready.
 pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<String> {
-    let what = Doing { object: format!("service of {name}"), hint: "look at hostd's log; hostctl doctor checks the host" };
+    let what = Doing {
+        object: format!("service of {name}"),
+        hint: "look at hostd's log; hostctl doctor checks the host",
+    };
     let asked = async {
         let stream = tokio::net::UnixStream::connect(run.join(CONTROL)).await?;
         let (read, mut write) = stream.into_split();
@@ -181,14 +197,17 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
         }
         io::Result::Ok(serde_json::from_str(&answer)?)
     };
-    let answer: Answer = asked.await.map_err(|error| what.failed("the supervisor does not answer", &error))?;
+    let answer: Answer =
+        asked.await.map_err(|error| what.failed("the supervisor does not answer", &error))?;
     match answer {
         Answer::Ready { endpoint } => Ok(endpoint),
         Answer::Failed { message, not_ready } => {
             let kind = if not_ready { HostErrorKind::NotReady } else { HostErrorKind::Failed };
             Err(HostError::new(kind, what.object, message, what.hint))
         }
-        Answer::Idle => Err(failed(what.object, "the supervisor", &io::Error::other("did not start it"), what.hint)),
+        Answer::Idle => {
+            Err(failed(what.object, "the supervisor", &io::Error::other("did not start it"), what.hint))
+        }
     }
 }
 

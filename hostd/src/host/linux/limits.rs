@@ -56,16 +56,19 @@ impl Keeper {
     /// Put the limits in place.
     pub(super) fn ensure(&self, demand: LimitsDemand, spec: &CloneSpec, run: &Path) -> HostResult<()> {
         let name = spec.names.name.as_str();
-        let what = Doing { object: format!("limits of {name}"), hint: "hostctl doctor tells what the kernel lacks" };
+        let what =
+            Doing { object: format!("limits of {name}"), hint: "hostctl doctor tells what the kernel lacks" };
         if let (Keeper::Rlimits { why }, LimitsDemand::Cgroup) = (self, demand) {
             return Err(doing(what.object, "keep the limits", HostErrorKind::NotReady, why));
         }
         files::make_folders(run, 0o700).map_err(|error| what.failed("no run folder", &error))?;
         if let Some(cgroup) = self.cgroup(name) {
-            write_cgroup(&cgroup, &spec.limits).map_err(|error| what.failed("the cgroup cannot be set", &error))?;
+            write_cgroup(&cgroup, &spec.limits)
+                .map_err(|error| what.failed("the cgroup cannot be set", &error))?;
         }
         let text = serde_json::to_vec(&spec.limits).expect("plain data");
-        files::write_atomically(&run.join(FILE), &text).map_err(|error| what.failed("cannot be written", &error))
+        files::write_atomically(&run.join(FILE), &text)
+            .map_err(|error| what.failed("cannot be written", &error))
     }
 
     /// The limits that are on. A run folder without any is shown as one without limits, so that it is not overlooked.
@@ -81,7 +84,8 @@ impl Keeper {
         };
         let kept = match (&cgroup, self) {
             (Some(cgroup), _) => settings(&limits).iter().all(|(file, value)| {
-                std::fs::read_to_string(cgroup.join(file)).is_ok_and(|seen| seen.trim() == rounded(file, value))
+                std::fs::read_to_string(cgroup.join(file))
+                    .is_ok_and(|seen| seen.trim() == rounded(file, value))
             }),
             (None, Keeper::Cgroup(_)) => false,
             (None, Keeper::Rlimits { .. }) => true,
@@ -93,7 +97,8 @@ impl Keeper {
     pub(super) fn remove(&self, name: &str, run: &Path, others: &[&str]) -> HostResult<()> {
         let what = Doing { object: format!("limits of {name}"), hint: "look for processes in it" };
         if let Some(cgroup) = self.cgroup(name) {
-            files::remove_empty(&cgroup).map_err(|error| what.failed("the cgroup cannot be removed", &error))?;
+            files::remove_empty(&cgroup)
+                .map_err(|error| what.failed("the cgroup cannot be removed", &error))?;
         }
         let gone = || {
             for file in others {
@@ -117,7 +122,9 @@ fn cgroup_parent(configured: &Path) -> Result<PathBuf, String> {
         .map(|mount| mount.at.clone())
         .ok_or("this system has no cgroup v2 with the controllers cpu, memory and pids")?;
     let parent = if configured.as_os_str().is_empty() { root.join("hostd") } else { configured.to_owned() };
-    let inside = parent.strip_prefix(&root).map_err(|_| format!("{} is not below {}", parent.display(), root.display()))?;
+    let inside = parent
+        .strip_prefix(&root)
+        .map_err(|_| format!("{} is not below {}", parent.display(), root.display()))?;
     std::fs::create_dir_all(&parent).map_err(|error| format!("{}: {error}", parent.display()))?;
     let mut folder = root.clone();
     let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
@@ -139,7 +146,9 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     settings.extend(limits.memory_bytes.map(|bytes| ("memory.max", bytes.to_string())));
     settings.extend(limits.processes.map(|count| ("pids.max", count.to_string())));
-    settings.extend(limits.cpu_percent.map(|percent| ("cpu.max", format!("{} {PERIOD}", percent * PERIOD / 100))));
+    settings.extend(
+        limits.cpu_percent.map(|percent| ("cpu.max", format!("{} {PERIOD}", percent * PERIOD / 100))),
+    );
     settings
 }
 
@@ -186,7 +195,12 @@ mod tests {
 
     #[test]
     fn limits_become_the_kernels_words() {
-        let limits = Limits { memory_bytes: Some(1 << 30), processes: Some(64), cpu_percent: Some(150), ..Limits::default() };
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            processes: Some(64),
+            cpu_percent: Some(150),
+            ..Limits::default()
+        };
         let expected = [("memory.max", "1073741824"), ("pids.max", "64"), ("cpu.max", "150000 100000")];
         assert_eq!(settings(&limits), expected.map(|(file, value)| (file, value.to_owned())));
         assert_eq!(rounded("memory.max", "4097"), "4096");

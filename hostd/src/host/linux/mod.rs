@@ -76,17 +76,26 @@ impl LinuxHost {
     pub fn open(config: &Config, pool: &Pool) -> HostResult<LinuxHost> {
         let run = config.paths.state.join("run");
         let hint = "look at the folder's file system";
-        files::make_folders(&run, 0o700).map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
+        files::make_folders(&run, 0o700)
+            .map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
         let clones = &config.pool.clones_dir;
-        let overlay = Overlay::open(clones)
-            .map_err(|error| failed(clones.display().to_string(), "no folder for the clones", &error, hint))?;
+        let overlay = Overlay::open(clones).map_err(|error| {
+            failed(clones.display().to_string(), "no folder for the clones", &error, hint)
+        })?;
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = Keeper::find(&config.linux.cgroup);
         // The watch first: nothing that happens after the proof is missed.
         if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
             tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
         }
-        Ok(LinuxHost(Arc::new(Inner { pool: pool.clone(), config: config.clone(), overlay, keeper, egress, run })))
+        Ok(LinuxHost(Arc::new(Inner {
+            pool: pool.clone(),
+            config: config.clone(),
+            overlay,
+            keeper,
+            egress,
+            run,
+        })))
     }
 
     /// Do something that blocks. A caller that goes away does not stop it; every piece is short.
@@ -123,11 +132,12 @@ impl Inner {
                 Part::Mounts => seen.mounts = self.overlay.mounts_below(names, &shared.mounts),
                 Part::Limits => seen.limits = self.keeper.look(names.name.as_str(), &run).map_err(cannot)?,
                 Part::Network => {
-                    seen.network = shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
+                    seen.network =
+                        shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
                 }
                 Part::Egress => {
-                    seen.egress = egress::addresses(names).any(|address| shared.members.contains(&address));
-                    seen.connections = self.egress.has_connections(names)?;
+                    seen.egress = shared.is_member(names);
+                    seen.connections = shared.remembered.contains(&names.slot);
                 }
                 Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
                 Part::Service => {
@@ -140,15 +150,15 @@ impl Inner {
         Ok(seen)
     }
 
-    /// What is looked at once for all slots.
-    fn shared(&self, parts: &[Part]) -> HostResult<Shared> {
+    /// What is looked at once for all slots. Of which slots, if not of all that show anything, `only` tells.
+    fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
         let wanted = |part| parts.contains(&part);
         let what = Doing { object: "/proc".into(), hint: "hostd needs /proc" };
         let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
             true => mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?,
             false => Vec::new(),
         };
-        let network = match wanted(Part::Network) {
+        let network = match wanted(Part::Network) || wanted(Part::Egress) {
             true => Some(network::Seen::now()?),
             false => None,
         };
@@ -160,7 +170,17 @@ impl Inner {
             true => Table::now().map_err(|error| what.failed("the processes cannot be listed", &error))?,
             false => Table::default(),
         };
-        Ok(Shared { mounts, network, members, processes })
+        let mut shared = Shared { mounts, network, members, remembered: BTreeSet::new(), processes };
+        if wanted(Part::Egress) {
+            let names: Vec<SlotNames> = match only {
+                Some(names) => vec![names.clone()],
+                None => self.slots(&shared)?.into_iter().map(|slot| self.pool.names(slot)).collect(),
+            };
+            let cut_off: Vec<&SlotNames> =
+                names.iter().filter(|names| !shared.is_member(names) && !shared.has_link(names)).collect();
+            shared.remembered = self.egress.remembered(&cut_off)?;
+        }
+        Ok(shared)
     }
 
     /// Every slot of which anything is there.
@@ -169,7 +189,8 @@ impl Inner {
         let mut names = self.overlay.names().map_err(|error| what.failed("cannot be listed", &error))?;
         let runs = std::fs::read_dir(&self.run).map_err(|error| what.failed("cannot be listed", &error))?;
         names.extend(runs.flatten().filter_map(|entry| entry.file_name().into_string().ok()));
-        let mut slots: BTreeSet<Slot> = names.iter().filter_map(|name| self.pool.slot_of_name(name)).collect();
+        let mut slots: BTreeSet<Slot> =
+            names.iter().filter_map(|name| self.pool.slot_of_name(name)).collect();
         let links = shared.network.as_ref().map(network::Seen::links).unwrap_or_default();
         slots.extend(links.iter().filter_map(|link| self.pool.slot_of_interface(&link.name)));
         slots.extend(shared.members.iter().filter_map(|address| self.pool.slot_of_address(*address)));
@@ -179,7 +200,7 @@ impl Inner {
     fn inventory(&self) -> HostResult<Inventory> {
         // Whether the service answers is not part of a look at everything.
         let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Service).collect();
-        let shared = self.shared(&parts)?;
+        let shared = self.shared(&parts, None)?;
         let mut clones = BTreeMap::new();
         for slot in self.slots(&shared)? {
             let seen = self.look(&self.pool.names(slot), &parts, &shared)?;
@@ -188,7 +209,10 @@ impl Inner {
             }
         }
         let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
-        let aside = self.overlay.aside().map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
+        let aside = self
+            .overlay
+            .aside()
+            .map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
         Ok(Inventory { clones, aside, egress: self.egress.health()? })
     }
 
@@ -217,10 +241,16 @@ impl Inner {
     /// Signal what is proven to be inside, and wait for its end.
     fn end(&self, names: &SlotNames, signal: i32) -> HostResult<()> {
         let (run, name) = (self.run(names), names.name.as_str());
-        let what = Doing { object: format!("processes of {name}"), hint: "look at them with ps; one in state D waits for a disk" };
-        let held = Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
+        let what = Doing {
+            object: format!("processes of {name}"),
+            hint: "look at them with ps; one in state D waits for a disk",
+        };
+        let held =
+            Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
         let sent = match self.keeper.cgroup(name) {
-            Some(cgroup) if signal == libc::SIGKILL => limits::kill(&cgroup).and_then(|()| held.signal(signal)),
+            Some(cgroup) if signal == libc::SIGKILL => {
+                limits::kill(&cgroup).and_then(|()| held.signal(signal))
+            }
             _ => held.signal(signal),
         };
         sent.map_err(|error| what.failed("cannot be signalled", &error))?;
@@ -257,12 +287,29 @@ struct Shared {
     mounts: Vec<mounts::Mount>,
     network: Option<network::Seen>,
     members: BTreeSet<std::net::IpAddr>,
+    /// Slots that are cut off and of which connections are still known.
+    remembered: BTreeSet<Slot>,
     processes: Table,
+}
+
+impl Shared {
+    fn is_member(&self, names: &SlotNames) -> bool {
+        egress::addresses(names).any(|address| self.members.contains(&address))
+    }
+
+    fn has_link(&self, names: &SlotNames) -> bool {
+        let links = self.network.as_ref().map(network::Seen::links).unwrap_or_default();
+        links.iter().any(|link| link.name == names.interface)
+    }
 }
 
 impl Host for LinuxHost {
     fn drivers(&self) -> BTreeMap<String, String> {
-        let browserd = if self.0.config.linux.browserd.is_file() { "browserd" } else { "browser with its debugging pipe as a socket" };
+        let browserd = if self.0.config.linux.browserd.is_file() {
+            "browserd"
+        } else {
+            "browser with its debugging pipe as a socket"
+        };
         [
             ("storage", storage::BOUND.to_owned()),
             ("network", "network namespace and veth".to_owned()),
@@ -276,7 +323,9 @@ impl Host for LinuxHost {
     }
 
     async fn checks(&self) -> Vec<Finding> {
-        self.blocking(|inner| Ok(checks::run(inner))).await.unwrap_or_else(|error| vec![checks::broken(&error)])
+        self.blocking(|inner| Ok(checks::run(inner)))
+            .await
+            .unwrap_or_else(|error| vec![checks::broken(&error)])
     }
 
     async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
@@ -291,7 +340,7 @@ impl Host for LinuxHost {
     async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let (names, parts) = (names.clone(), parts.to_vec());
         self.blocking(move |inner| {
-            let shared = inner.shared(&parts)?;
+            let shared = inner.shared(&parts, Some(&names))?;
             inner.look(&names, &parts, &shared)
         })
         .await
@@ -316,12 +365,19 @@ impl Host for LinuxHost {
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
-        self.blocking(move |inner| inner.keeper.ensure(inner.config.linux.limits, &spec, &inner.run(&spec.names))).await
+        self.blocking(move |inner| {
+            inner.keeper.ensure(inner.config.linux.limits, &spec, &inner.run(&spec.names))
+        })
+        .await
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
-        self.blocking(move |inner| network::ensure(&inner.pool, &spec, &inner.run(&spec.names))).await
+        self.blocking(move |inner| {
+            inner.egress.expect_connections(spec.names.slot);
+            network::ensure(&inner.pool, &spec, &inner.run(&spec.names))
+        })
+        .await
     }
 
     async fn ensure_egress(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -375,7 +431,8 @@ impl Host for LinuxHost {
 
     async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.keeper.remove(names.name.as_str(), &inner.run(&names), &jail::FILES)).await
+        self.blocking(move |inner| inner.keeper.remove(names.name.as_str(), &inner.run(&names), &jail::FILES))
+            .await
     }
 
     async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {

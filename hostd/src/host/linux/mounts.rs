@@ -44,10 +44,14 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let octal = tail
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         match octal {
             Some(digits) => {
-                bytes.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                bytes.push(
+                    digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+                );
                 rest = &tail[3..];
             }
             None => {

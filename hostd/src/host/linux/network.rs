@@ -30,7 +30,14 @@ impl Seen {
             let mut rtnl = Rtnl::open()?;
             Ok(Seen { links: rtnl.links()?, addresses: rtnl.addresses()? })
         };
-        look().map_err(|error: io::Error| failed("netlink", "the links cannot be listed", &error, "look at hostd's capabilities: it needs CAP_NET_ADMIN"))
+        look().map_err(|error: io::Error| {
+            failed(
+                "netlink",
+                "the links cannot be listed",
+                &error,
+                "look at hostd's capabilities: it needs CAP_NET_ADMIN",
+            )
+        })
     }
 
     pub(super) fn links(&self) -> &[Link] {
@@ -42,11 +49,19 @@ impl Seen {
         let link = self.links.iter().find(|link| link.name == names.interface);
         let Some(link) = link else {
             // A namespace without a link: a create that was cut short, or a remove.
-            return pin.symlink_metadata().is_ok().then_some(NetworkSeen { identity: Identity::Unmarked, complete: false });
+            return pin
+                .symlink_metadata()
+                .is_ok()
+                .then_some(NetworkSeen { identity: Identity::Unmarked, complete: false });
         };
-        let reaches = |wanted: IpAddr| self.addresses.iter().any(|address| address.link == link.index && address.peer == wanted);
+        let reaches = |wanted: IpAddr| {
+            self.addresses.iter().any(|address| address.link == link.index && address.peer == wanted)
+        };
         let addressed = reaches(names.ip.into()) && names.ip6.is_none_or(|ip| reaches(ip.into()));
-        Some(NetworkSeen { identity: identity(link), complete: link.carrier && addressed && netns::is_pinned(pin) })
+        Some(NetworkSeen {
+            identity: identity(link),
+            complete: link.carrier && addressed && netns::is_pinned(pin),
+        })
     }
 }
 
@@ -77,9 +92,16 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
         match seen.identity {
             Identity::Clone(id) if id == spec.clone_id && seen.complete => return Ok(()),
             Identity::Clone(id) if id != spec.clone_id => {
-                return Err(doing(object(), "make the link", HostErrorKind::Foreign, format!("it belongs to {id}")));
+                return Err(doing(
+                    object(),
+                    "make the link",
+                    HostErrorKind::Foreign,
+                    format!("it belongs to {id}"),
+                ));
             }
-            Identity::Foreign(why) => return Err(doing(object(), "make the link", HostErrorKind::Foreign, why)),
+            Identity::Foreign(why) => {
+                return Err(doing(object(), "make the link", HostErrorKind::Foreign, why));
+            }
             // Half made: begin anew.
             _ => remove(names, run)?,
         }
@@ -98,11 +120,13 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
         .link(&names.interface)
         .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
         .map_err(|error| what.failed("the new link is not there", &error))?;
-    rtnl.set_alias(link.index, spec.clone_id.as_str()).map_err(|error| what.failed("cannot be marked", &error))?;
+    rtnl.set_alias(link.index, spec.clone_id.as_str())
+        .map_err(|error| what.failed("cannot be marked", &error))?;
     harden(names).map_err(|error| what.failed("its settings cannot be made", &error))?;
     let mine = addresses(names);
     for (gateway, ip) in gateways.iter().zip(&mine) {
-        rtnl.add_address(link.index, *gateway, *ip).map_err(|error| what.failed("cannot be addressed", &error))?;
+        rtnl.add_address(link.index, *gateway, *ip)
+            .map_err(|error| what.failed("cannot be addressed", &error))?;
     }
     rtnl.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", &error))?;
     netns::inside(&namespace, move || furnish(&mine, &gateways))
@@ -116,7 +140,9 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
 pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
     let what = Doing { object: names.interface.clone(), hint: "remove it by hand: ip link delete" };
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
-    if let Some(link) = rtnl.link(&names.interface).map_err(|error| what.failed("cannot be looked at", &error))? {
+    if let Some(link) =
+        rtnl.link(&names.interface).map_err(|error| what.failed("cannot be looked at", &error))?
+    {
         if let Identity::Foreign(why) = identity(&link) {
             return Err(doing(&names.interface, "remove the link", HostErrorKind::Foreign, why));
         }
@@ -131,7 +157,8 @@ pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
     let links = rtnl.links().map_err(|error| what.failed("cannot be listed", &error))?;
     let ours = |link: &&Link| {
-        names.iter().any(|names| names.interface == link.name) && !matches!(identity(link), Identity::Foreign(_))
+        names.iter().any(|names| names.interface == link.name)
+            && !matches!(identity(link), Identity::Foreign(_))
     };
     let mut changed = Vec::new();
     let mut first = None;
@@ -205,5 +232,6 @@ fn furnish(addresses: &[IpAddr], gateways: &[IpAddr]) -> io::Result<()> {
 /// A setting of the calling thread's network namespace.
 fn setting(name: &str, value: &str) -> io::Result<()> {
     let path = Path::new("/proc/sys/net").join(name);
-    std::fs::write(&path, value).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    std::fs::write(&path, value)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }

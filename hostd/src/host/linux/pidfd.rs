@@ -22,6 +22,7 @@ pub(super) fn open(pid: u32) -> io::Result<OwnedFd> {
 pub(super) fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open, and a null pointer asks for the plain signal.
-    let answer = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, no_info, 0) };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, process.as_raw_fd(), signal, no_info, 0) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -108,9 +108,8 @@ impl Overlay {
         };
         let age = store.symlink_metadata().and_then(|meta| meta.modified()).ok();
         let upper = store.join(DISK).join("upper");
-        let mounted = viewed.is_some_and(|mount| {
-            mount.kind == "overlay" && mount.option("upperdir") == upper.to_str()
-        });
+        let mounted =
+            viewed.is_some_and(|mount| mount.kind == "overlay" && mount.option("upperdir") == upper.to_str());
         let age = age.and_then(|made| made.elapsed().ok()).or(Some(Duration::ZERO));
         Ok(Some(StorageSeen { identity, snapshot, mounted, age }))
     }
@@ -145,38 +144,61 @@ impl Overlay {
     pub(super) fn ensure(&self, spec: &CloneSpec, template: &Template) -> HostResult<()> {
         let names = &spec.names;
         let (view, store) = (self.view(names), self.store(names));
-        let what = Doing { object: view.display().to_string(), hint: "look at the folder pool.clones_dir and its file system" };
+        let what = Doing {
+            object: view.display().to_string(),
+            hint: "look at the folder pool.clones_dir and its file system",
+        };
         let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?;
         let storage = self.look(names, &seen).map_err(|error| what.failed("cannot be looked at", &error))?;
         match storage.map(|storage| (storage.identity, storage.mounted)) {
             Some((Identity::Clone(id), true)) if id == spec.clone_id => return Ok(()),
             Some((Identity::Clone(id), _)) if id != spec.clone_id => {
-                return Err(doing(&what.object, "make the clone's files", HostErrorKind::Foreign, format!("they belong to {id}")));
+                return Err(doing(
+                    &what.object,
+                    "make the clone's files",
+                    HostErrorKind::Foreign,
+                    format!("they belong to {id}"),
+                ));
             }
             Some((Identity::Foreign(why), _)) => {
                 return Err(doing(&what.object, "make the clone's files", HostErrorKind::Foreign, why));
             }
             _ => {}
         }
-        files::make_folders(&store, 0o700).map_err(|error| what.failed("no folder for its changes", &error))?;
+        files::make_folders(&store, 0o700)
+            .map_err(|error| what.failed("no folder for its changes", &error))?;
         let mark = Mark { clone_id: spec.clone_id.clone(), snapshot: spec.snapshot.clone() };
         files::write_atomically(&store.join(MARK), &serde_json::to_vec(&mark).expect("plain data"))
             .map_err(|error| what.failed("cannot be marked", &error))?;
         let disk = store.join(DISK);
-        files::make_folders(&disk, 0o700).map_err(|error| what.failed("no folder for its changes", &error))?;
+        files::make_folders(&disk, 0o700)
+            .map_err(|error| what.failed("no folder for its changes", &error))?;
         // A folder of the clone's own, so its owner inside is the clone's user.
         files::make_folders(&view, 0o700).map_err(|error| what.failed("no folder", &error))?;
         if mounts::at(&seen, &disk).is_none() {
             let size = spec.limits.disk_bytes.unwrap_or(10 << 30);
-            mount(Some("hostd"), &disk, Some("tmpfs"), FLAGS, Some(format!("size={size},mode=0700").as_str()))
-                .map_err(|error| what.failed("no file system for its changes", &error.into()))?;
+            mount(
+                Some("hostd"),
+                &disk,
+                Some("tmpfs"),
+                FLAGS,
+                Some(format!("size={size},mode=0700").as_str()),
+            )
+            .map_err(|error| what.failed("no file system for its changes", &error.into()))?;
         }
         let (upper, work) = (disk.join("upper"), disk.join("work"));
         for folder in [&upper, &work] {
-            files::make_folders(folder, 0o755).map_err(|error| what.failed("no folder for its changes", &error))?;
+            files::make_folders(folder, 0o755)
+                .map_err(|error| what.failed("no folder for its changes", &error))?;
         }
-        let options = options(&template.files(), &upper, &work)
-            .ok_or_else(|| doing(&what.object, "mount it", HostErrorKind::NotReady, "a path contains one of , : \\ or is no text"))?;
+        let options = options(&template.files(), &upper, &work).ok_or_else(|| {
+            doing(
+                &what.object,
+                "mount it",
+                HostErrorKind::NotReady,
+                "a path contains one of , : \\ or is no text",
+            )
+        })?;
         mount(Some("hostd"), &view, Some("overlay"), FLAGS, Some(options.as_str()))
             .map_err(|error| what.failed("the template cannot be mounted", &error.into()))
     }
@@ -214,7 +236,8 @@ impl Overlay {
     pub(super) fn destroy(&self, names: &SlotNames) -> HostResult<()> {
         let what = self.what(names);
         self.unmount_storage(names, Unmount::Gentle)?;
-        files::remove_empty(&self.view(names)).map_err(|error| what.failed("its folder cannot be removed", &error))?;
+        files::remove_empty(&self.view(names))
+            .map_err(|error| what.failed("its folder cannot be removed", &error))?;
         remove_store(&self.store(names)).map_err(|error| what.failed("its store cannot be removed", &error))
     }
 
@@ -226,7 +249,9 @@ impl Overlay {
         files::remove_empty(&view).map_err(|error| what.failed("its folder cannot be removed", &error))?;
         let aside = self.clones.join(ASIDE).join(id.as_str());
         match std::fs::rename(self.store(names), &aside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(what.failed("cannot be moved aside", &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(what.failed("cannot be moved aside", &error))
+            }
             _ => Ok(()),
         }
     }
@@ -235,7 +260,8 @@ impl Overlay {
     pub(super) fn destroy_aside(&self, id: &CloneId) -> HostResult<()> {
         let store = self.clones.join(ASIDE).join(id.as_str());
         let what = Doing { object: store.display().to_string(), hint: "find who uses it: fuser -vm" };
-        unmount_all(&store.join(DISK), Unmount::Force).map_err(|error| what.failed("cannot be unmounted", &error))?;
+        unmount_all(&store.join(DISK), Unmount::Force)
+            .map_err(|error| what.failed("cannot be unmounted", &error))?;
         remove_store(&store).map_err(|error| what.failed("cannot be removed", &error))
     }
 
@@ -254,13 +280,17 @@ fn options(lower: &Path, upper: &Path, work: &Path) -> Option<String> {
     };
     let (lower, upper, work) = (text(lower)?, text(upper)?, text(work)?);
     // Every feature is named: a distribution's defaults must not change what a clone is.
-    Some(format!("lowerdir={lower},upperdir={upper},workdir={work},index=off,metacopy=off,redirect_dir=nofollow,xino=off"))
+    Some(format!(
+        "lowerdir={lower},upperdir={upper},workdir={work},index=off,metacopy=off,redirect_dir=nofollow,xino=off"
+    ))
 }
 
 fn read_mark(store: &Path) -> io::Result<Result<Option<Mark>, String>> {
     let path = store.join(MARK);
     match std::fs::read(&path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("{}: {error}", path.display()))),
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| format!("{}: {error}", path.display()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
         Err(error) => Err(error),
     }

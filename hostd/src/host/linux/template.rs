@@ -26,8 +26,24 @@ pub(super) const MEDIA: &str = "media";
 
 /// Names of files that hold somebody's identity. Every clone would be that somebody.
 const CREDENTIALS: &[&str] = &[
-    "Cookies", "Extension Cookies", "Login Data", "Login Data For Account", "Web Data", "Account Web Data", "Trusted Vault",
-    ".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure", ".netrc", ".git-credentials", ".pgpass", "id_rsa", "id_ed25519",
+    "Cookies",
+    "Extension Cookies",
+    "Login Data",
+    "Login Data For Account",
+    "Web Data",
+    "Account Web Data",
+    "Trusted Vault",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".azure",
+    ".netrc",
+    ".git-credentials",
+    ".pgpass",
+    "id_rsa",
+    "id_ed25519",
 ];
 
 /// What a template says of itself.
@@ -56,12 +72,15 @@ impl Template {
             let hint = format!("make it anew: hostctl template create --snapshot {snapshot}");
             HostError::new(HostErrorKind::Template, &shown, why, hint)
         };
-        let folder = folder.canonicalize().map_err(|error| wrong(format!("the template is not there: {error}")))?;
+        let folder =
+            folder.canonicalize().map_err(|error| wrong(format!("the template is not there: {error}")))?;
         let manifest = std::fs::read_to_string(folder.join(MANIFEST))
             .map_err(|error| wrong(format!("{MANIFEST} cannot be read: {error}")))?;
-        let manifest: Manifest = toml::from_str(&manifest).map_err(|error| wrong(format!("{MANIFEST}: {error}")))?;
+        let manifest: Manifest =
+            toml::from_str(&manifest).map_err(|error| wrong(format!("{MANIFEST}: {error}")))?;
         for path in [&folder, &folder.join(MANIFEST), &folder.join(FILES)] {
-            let meta = path.symlink_metadata().map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+            let meta =
+                path.symlink_metadata().map_err(|error| wrong(format!("{}: {error}", path.display())))?;
             if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
                 return Err(wrong(format!("{} could be changed by others", path.display())));
             }
@@ -72,7 +91,9 @@ impl Template {
         let template = Template { folder, manifest };
         refuse_credentials(&template.files())
             .map_err(|error| wrong(format!("its files cannot be looked at: {error}")))?
-            .map_or(Ok(()), |path| Err(wrong(format!("{} is a credential: clones must have none", path.display()))))?;
+            .map_or(Ok(()), |path| {
+                Err(wrong(format!("{} is a credential: clones must have none", path.display())))
+            })?;
         Ok(template)
     }
 
@@ -93,16 +114,29 @@ impl Template {
 }
 
 /// Make a template of the browser that this system has. One that is there is an error: templates do not change.
-pub fn create(templates: &Path, name: &str, snapshot: &SnapshotName, browser: Option<&Path>) -> HostResult<String> {
+pub fn create(
+    templates: &Path,
+    name: &str,
+    snapshot: &SnapshotName,
+    browser: Option<&Path>,
+) -> HostResult<String> {
     let parent = templates.join(name);
     let folder = parent.join(snapshot.as_str());
     let shown = folder.display().to_string();
     if folder.symlink_metadata().is_ok() {
-        return Err(doing(shown, "make the template", HostErrorKind::Template, "it is there already; take another snapshot name"));
+        return Err(doing(
+            shown,
+            "make the template",
+            HostErrorKind::Template,
+            "it is there already; take another snapshot name",
+        ));
     }
-    let chromium = Chromium::find(browser, Flavor::HeadlessShell)
-        .map_err(|error| HostError::new(HostErrorKind::NotReady, "browser", error.to_string(), "install Chromium"))?;
-    let io = |error: io::Error| failed(&shown, "the template cannot be made", &error, "look at the folder's file system");
+    let chromium = Chromium::find(browser, Flavor::HeadlessShell).map_err(|error| {
+        HostError::new(HostErrorKind::NotReady, "browser", error.to_string(), "install Chromium")
+    })?;
+    let io = |error: io::Error| {
+        failed(&shown, "the template cannot be made", &error, "look at the folder's file system")
+    };
     let version = chromium.version().map_err(io)?.trim().to_owned();
     let unfinished = parent.join(format!(".{snapshot}.{}", std::process::id()));
     files::make_folders(&unfinished.join(FILES), 0o755).map_err(io)?;
@@ -155,6 +189,9 @@ mod tests {
 
         std::fs::write(template.files().join(PROFILE).join("Login Data"), "x").unwrap();
         let error = Template::open(templates, "browser", &first).unwrap_err();
-        assert!(error.message.contains("Login Data") && error.hint.contains("hostctl template create"), "{error:?}");
+        assert!(
+            error.message.contains("Login Data") && error.hint.contains("hostctl template create"),
+            "{error:?}"
+        );
     }
 }

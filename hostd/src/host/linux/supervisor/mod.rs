@@ -130,9 +130,10 @@ impl Supervisor {
         BufReader::new(stream).read_line(&mut line)?;
         let answer = match serde_json::from_str(&line)? {
             Request::Status => self.status(),
-            Request::Start { clone_id } if clone_id != self.orders.clone_id => {
-                Answer::Failed { message: format!("this is the jail of {}", self.orders.clone_id), not_ready: false }
-            }
+            Request::Start { clone_id } if clone_id != self.orders.clone_id => Answer::Failed {
+                message: format!("this is the jail of {}", self.orders.clone_id),
+                not_ready: false,
+            },
             Request::Start { .. } => self.start(),
         };
         let mut line = serde_json::to_vec(&answer)?;

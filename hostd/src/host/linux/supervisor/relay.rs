@@ -38,7 +38,9 @@ pub(super) fn start(
         }
         ended();
     })?;
-    std::thread::Builder::new().name("to-browser".into()).spawn(move || accept(&listener, &client, to_browser))?;
+    std::thread::Builder::new()
+        .name("to-browser".into())
+        .spawn(move || accept(&listener, &client, to_browser))?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! What runs in a clone: browserd, or without it the browser itself with its debugging pipe as a socket.
 
-use super::relay;
 use super::Orders;
+use super::relay;
 use crate::host::linux::jail;
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
 use launcher::{Browser, Config, LaunchError, Launcher};
@@ -48,7 +48,8 @@ impl Service {
     pub(super) fn start(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
         if let (None, Some(processes)) = (&orders.cgroup, orders.limits.processes) {
             // Counted per user, and the clone's user is its own. Inherited by everything that is started from here.
-            setrlimit(Resource::RLIMIT_NPROC, processes, processes).map_err(|error| io_error("RLIMIT_NPROC")(error.into()))?;
+            setrlimit(Resource::RLIMIT_NPROC, processes, processes)
+                .map_err(|error| io_error("RLIMIT_NPROC")(error.into()))?;
         }
         let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
         let folder = |name: &str| orders.folder.join(name);
@@ -67,7 +68,12 @@ impl Service {
             launcher = launcher.resolver(resolver);
         }
         let mut browser = launcher.launch()?;
-        eprintln!("supervisor: {} as process {} with {:?}", browser.version(), browser.pid(), browser.layers());
+        eprintln!(
+            "supervisor: {} as process {} with {:?}",
+            browser.version(),
+            browser.pid(),
+            browser.layers()
+        );
         let socket = run.join(jail::CDP);
         let listener = listen(&socket, orders.group).map_err(io_error(socket.display().to_string()))?;
         let pipe = browser.take_cdp().expect("nobody took it before").into_parts();

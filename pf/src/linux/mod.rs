@@ -1,0 +1,252 @@
+//! The policy on Linux: loaded by `nft` as one transaction, kept and proved over netlink.
+//!
+//! Everything acts in the calling thread's network namespace and remembers nothing of it: the kernel is asked anew
+//! each time. The only thing kept is what the ruleset looks like in the kernel, and that is a function of the policy.
+
+mod conntrack;
+mod netlink;
+mod nft;
+mod sets;
+mod snapshot;
+mod watch;
+
+pub use nft::NftError;
+pub use watch::{Change, Watch};
+
+use crate::nftables;
+use crate::policy::Policy;
+use netlink::Socket;
+use nix::sched::{CloneFlags, unshare};
+use snapshot::Snapshot;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+/// Why the firewall could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum FirewallError {
+    /// Loading failed; the rules are what they were before.
+    #[error("table inet {table} could not be loaded: {source}")]
+    Load {
+        /// The table.
+        table: String,
+        /// nft's reason.
+        source: NftError,
+    },
+    /// The kernel was asked and refused or was silent.
+    #[error("{doing}: {source}")]
+    Kernel {
+        /// What was being done, with its object.
+        doing: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// An address that is no slot's may not be made a member.
+    #[error("{0} is no clone's address: only addresses of the policy's slots can be members")]
+    NotASlot(IpAddr),
+    /// There is no such table or set: the rules are gone, and nothing is blocked.
+    #[error("table inet {table} is not loaded: load it again before any clone's link is up")]
+    Gone {
+        /// The table.
+        table: String,
+    },
+    /// The loaded rules are not the rendered ones.
+    #[error("table inet {table} was changed: {difference}; load it again")]
+    Altered {
+        /// The table.
+        table: String,
+        /// The first difference.
+        difference: String,
+    },
+}
+
+/// What [`Firewall::prove`] compared, for reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof {
+    /// Number of chains.
+    pub chains: usize,
+    /// Number of rules.
+    pub rules: usize,
+    /// Number of sets, with the nameless ones inside rules.
+    pub sets: usize,
+}
+
+/// The firewall of one policy.
+#[derive(Debug)]
+pub struct Firewall {
+    policy: Policy,
+    set6: String,
+    /// How the kernel holds the rendered ruleset. Made once, in a network namespace of its own.
+    expected: OnceLock<Snapshot>,
+}
+
+impl Firewall {
+    /// Nothing is done yet.
+    pub fn new(policy: Policy) -> Firewall {
+        Firewall { set6: policy.set6(), policy, expected: OnceLock::new() }
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Replaces the table by the rendered one, with exactly these members, in one transaction: there is no moment
+    /// without rules. Ends nobody's connections by itself.
+    pub fn load(&self, members: &BTreeSet<IpAddr>) -> Result<(), FirewallError> {
+        self.check_slots(members)?;
+        self.run_nft(&nftables::render(&self.policy, members))
+    }
+
+    /// Removes the table. For when the last clone's link is gone.
+    pub fn unload(&self) -> Result<(), FirewallError> {
+        let table = &self.policy.table;
+        // Named before it is deleted, so that absent is success.
+        self.run_nft(&format!("table inet {table}\ndelete table inet {table}\n"))
+    }
+
+    fn run_nft(&self, ruleset: &str) -> Result<(), FirewallError> {
+        nft::load(ruleset).map_err(|source| FirewallError::Load { table: self.policy.table.clone(), source })
+    }
+
+    /// Whether the loaded table is the rendered one, members aside: every chain, rule, set and constant element, as the
+    /// kernel holds them.
+    pub fn prove(&self) -> Result<Proof, FirewallError> {
+        let expected = self.expected()?;
+        let found = self.read()?.ok_or_else(|| self.gone())?;
+        match expected.difference(&found) {
+            None => {
+                let (chains, rules, sets) = found.counts();
+                Ok(Proof { chains, rules, sets })
+            }
+            Some(difference) => Err(FirewallError::Altered { table: self.policy.table.clone(), difference }),
+        }
+    }
+
+    /// Lets a clone out, with all its addresses or none. Being a member already is success.
+    pub fn add(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
+        self.check_slots(clone)?;
+        let messages: Vec<_> = clone
+            .iter()
+            .map(|member| sets::add_message(&self.policy.table, self.set_of(*member), *member))
+            .collect();
+        Socket::open()
+            .and_then(|mut socket| socket.transaction(&messages))
+            .map_err(|error| self.failed(format!("adding {clone:?} to {}", self.policy.set), error))
+    }
+
+    /// Cuts a clone off: its addresses out of the set, then its connections ended. Not being a member is success. Says
+    /// how many connections there were.
+    pub fn remove(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
+        self.check_slots(clone)?;
+        let failed = |error| self.failed(format!("removing {clone:?} from {}", self.policy.set), error);
+        let mut socket = Socket::open().map_err(failed)?;
+        // Added before it is removed, in one transaction, so that absent is success: a transaction that fails makes the
+        // kernel wait for all its processors, some hundred times as long.
+        let messages: Vec<_> = clone
+            .iter()
+            .flat_map(|member| {
+                let (table, set) = (&self.policy.table, self.set_of(*member));
+                [sets::add_message(table, set, *member), sets::delete_message(table, set, *member)]
+            })
+            .collect();
+        match socket.transaction(&messages) {
+            Ok(()) => {}
+            // No set, no member.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        conntrack::kill(&mut socket, clone).map_err(|source| FirewallError::Kernel {
+            doing: format!("ending connections of {clone:?}"),
+            source,
+        })
+    }
+
+    /// Who is let out now.
+    pub fn members(&self) -> Result<BTreeSet<IpAddr>, FirewallError> {
+        let mut members = BTreeSet::new();
+        for set in [&self.policy.set, &self.set6] {
+            let elements =
+                Socket::open().and_then(|mut socket| sets::elements(&mut socket, &self.policy.table, set));
+            let elements = elements.map_err(|error| self.failed(format!("reading set {set}"), error))?;
+            members.extend(elements.iter().filter_map(sets::address));
+        }
+        Ok(members)
+    }
+
+    /// How many connections the kernel remembers of a clone.
+    pub fn connections(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
+        let states = Socket::open().and_then(|mut socket| conntrack::states(&mut socket, clone));
+        let states = states.map_err(|source| FirewallError::Kernel {
+            doing: format!("reading the connections of {clone:?}"),
+            source,
+        })?;
+        Ok(states.len())
+    }
+
+    /// News of the table from now on.
+    pub fn watch(&self) -> Result<Watch, FirewallError> {
+        Watch::new(&self.policy.table).map_err(|source| FirewallError::Kernel {
+            doing: format!("watching table inet {}", self.policy.table),
+            source,
+        })
+    }
+
+    fn check_slots<'a>(&self, members: impl IntoIterator<Item = &'a IpAddr>) -> Result<(), FirewallError> {
+        match members.into_iter().find(|member| !self.policy.is_slot_address(**member)) {
+            Some(stranger) => Err(FirewallError::NotASlot(*stranger)),
+            None => Ok(()),
+        }
+    }
+
+    fn set_of(&self, member: IpAddr) -> &str {
+        if member.is_ipv4() { &self.policy.set } else { &self.set6 }
+    }
+
+    fn gone(&self) -> FirewallError {
+        FirewallError::Gone { table: self.policy.table.clone() }
+    }
+
+    fn failed(&self, doing: String, source: io::Error) -> FirewallError {
+        if source.raw_os_error() == Some(libc::ENOENT) {
+            self.gone()
+        } else {
+            FirewallError::Kernel { doing, source }
+        }
+    }
+
+    fn read(&self) -> Result<Option<Snapshot>, FirewallError> {
+        Snapshot::read(&self.policy.table, &[&self.policy.set, &self.set6]).map_err(|source| {
+            FirewallError::Kernel { doing: format!("reading table inet {}", self.policy.table), source }
+        })
+    }
+
+    /// What a proof compares with: the ruleset loaded where it touches nothing, read back from the same kernel. So
+    /// neither the daemon's memory nor a mark inside the table has to be trusted.
+    fn expected(&self) -> Result<&Snapshot, FirewallError> {
+        if let Some(expected) = self.expected.get() {
+            return Ok(expected);
+        }
+        let expected = in_new_network(|| {
+            self.run_nft(&nftables::render(&self.policy, []))?;
+            self.read()?.ok_or_else(|| self.gone())
+        });
+        let expected = expected.map_err(|source| FirewallError::Kernel {
+            doing: "making a network namespace to compare with".into(),
+            source,
+        })??;
+        Ok(self.expected.get_or_init(|| expected))
+    }
+}
+
+/// Runs something in a network namespace that ends with it, in a thread of its own.
+fn in_new_network<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

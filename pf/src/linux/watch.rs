@@ -1,0 +1,111 @@
+//! News of the ruleset, from the kernel, at the moment it changes.
+
+use super::netlink::{NFTABLES, Socket};
+use super::sets::{DELETE_ELEMENTS, NEW_ELEMENTS};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// `NFNLGRP_NFTABLES` is group 7.
+const RULESET_GROUP: u32 = 1 << (7 - 1);
+const NEW_GENERATION: u16 = NFTABLES | 15;
+/// `NFTA_GEN_PROC_PID` and `_NAME`
+const GENERATION_PID: u16 = 2;
+const GENERATION_PROGRAM: u16 = 3;
+/// The table's name is the first attribute of every message about it.
+const TABLE: u16 = 1;
+
+/// One transaction that touched the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The table itself, a chain, a rule or a set came or went: time to prove.
+    pub rules: bool,
+    /// Members came or went.
+    pub members: bool,
+    /// Who did it, as the kernel tells; empty if news were lost.
+    pub by: String,
+}
+
+/// Watches one table. Take it before the first proof, so that nothing is missed between the two.
+///
+/// The file descriptor is readable when there is news: it fits into any event loop.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Socket,
+    table: String,
+    /// What the transaction whose end has not been seen yet touched.
+    rules: bool,
+    members: bool,
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Watch {
+    pub(super) fn new(table: &str) -> io::Result<Watch> {
+        let socket = Socket::subscribe(RULESET_GROUP)?;
+        Ok(Watch { socket, table: table.into(), rules: false, members: false })
+    }
+
+    /// What has changed, without waiting. Several transactions since the last call are one change.
+    pub fn changes(&mut self) -> io::Result<Option<Change>> {
+        let mut change: Option<Change> = None;
+        loop {
+            let news = match self.socket.news() {
+                Ok(Some(news)) => news,
+                Ok(None) => return Ok(change),
+                // The kernel had more to say than fits. Whatever was lost may have been about us.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    change = Some(Change { rules: true, members: true, by: String::new() });
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for message in news {
+                if message.kind == NEW_GENERATION {
+                    if !(self.rules || self.members) {
+                        continue;
+                    }
+                    let program = message.attributes.get_text(GENERATION_PROGRAM).unwrap_or_default();
+                    let pid = message.attributes.get(GENERATION_PID).and_then(|pid| pid.try_into().ok());
+                    let by = pid.map_or(program.clone(), |pid| {
+                        format!("{program} (process {})", u32::from_be_bytes(pid))
+                    });
+                    let earlier = change.take();
+                    change = Some(Change {
+                        rules: self.rules || earlier.as_ref().is_some_and(|earlier| earlier.rules),
+                        members: self.members || earlier.as_ref().is_some_and(|earlier| earlier.members),
+                        by,
+                    });
+                    (self.rules, self.members) = (false, false);
+                } else if message.attributes.get_text(TABLE).as_deref() == Some(self.table.as_str()) {
+                    let elements = matches!(message.kind, NEW_ELEMENTS | DELETE_ELEMENTS);
+                    self.members |= elements;
+                    self.rules |= !elements;
+                }
+            }
+        }
+    }
+
+    /// Waits for a change; None when the time is over first.
+    pub fn wait(&mut self, patience: Duration) -> io::Result<Option<Change>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(change) = self.changes()? {
+                return Ok(Some(change));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+            match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(0) if left.is_zero() => return Ok(None),
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}

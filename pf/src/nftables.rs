@@ -1,0 +1,266 @@
+//! The policy as an nftables ruleset: text that an administrator can read and `nft -f` loads as one transaction.
+//!
+//! How it fails closed:
+//! - every packet of a clone is looked up in the members' set, not only the first of a connection. Taking a clone out
+//!   of the set cuts what is established too, whatever connection tracking remembers;
+//! - a link carries exactly one clone, and only that clone's own addresses may come out of it;
+//! - the links are listed by name, not by pattern: two daemons with different pools never match each other's.
+//!
+//! `accept` ends only this table's part: an administrator's own rules can still refuse, never the other way round.
+
+use crate::policy::Policy;
+use ipnet::IpNet;
+use std::fmt::{Display, Write};
+use std::net::IpAddr;
+
+/// DNS, and DNS over TLS or QUIC: closed except towards the one resolver.
+const DNS_PORTS: &str = "{ 53, 853 }";
+
+/// The ruleset, with these members. Loading it replaces the whole table at once.
+///
+/// Members that are no slot's addresses are left out: the anti-spoofing rules would stop them anyway.
+pub fn render<'a>(policy: &Policy, members: impl IntoIterator<Item = &'a IpAddr>) -> String {
+    let table = &policy.table;
+    let members: Vec<IpAddr> =
+        members.into_iter().copied().filter(|ip| policy.is_slot_address(*ip)).collect();
+    let mut text = format!(
+        "# Egress of browser clones. Generated from the policy; loading it replaces the table at once.\n\
+         table inet {table}\n\
+         delete table inet {table}\n\
+         table inet {table} {{\n"
+    );
+    sets(&mut text, policy, &members);
+    chains(&mut text, policy);
+    text.push_str("}\n");
+    text
+}
+
+fn sets(text: &mut String, policy: &Policy, members: &[IpAddr]) {
+    let slots = &policy.slots;
+    let quoted = |name: &str| format!("\"{name}\"");
+    set(text, "links", "ifname", "constant", slots.iter().map(|slot| quoted(&slot.interface)));
+    let own4 = slots.iter().map(|slot| format!("{} . {}", quoted(&slot.interface), slot.ip));
+    set(text, "own4", "ifname . ipv4_addr", "constant", own4);
+    let own6 =
+        slots.iter().filter_map(|slot| slot.ip6.map(|ip6| format!("{} . {ip6}", quoted(&slot.interface))));
+    set(text, "own6", "ifname . ipv6_addr", "constant", own6);
+
+    set(text, &policy.set, "ipv4_addr", "", members.iter().filter(|ip| ip.is_ipv4()));
+    set(text, &policy.set6(), "ipv6_addr", "", members.iter().filter(|ip| ip.is_ipv6()));
+
+    for (family, v4) in [("4", true), ("6", false)] {
+        let kind = if v4 { "ipv4_addr" } else { "ipv6_addr" };
+        let nets = policy.pool.iter().filter(|net| is_v4(net) == v4);
+        set(text, &format!("pool{family}"), kind, "constant, interval", nets);
+        let host = policy.host.iter().filter(|ip| ip.is_ipv4() == v4);
+        set(text, &format!("host{family}"), kind, "constant", host);
+        let control = policy.control_plane.iter().filter(|ip| ip.is_ipv4() == v4);
+        set(text, &format!("control{family}"), kind, "constant", control);
+        denied(text, policy, v4);
+    }
+}
+
+fn is_v4(net: &IpNet) -> bool {
+    matches!(net, IpNet::V4(_))
+}
+
+/// A named set, one line for its type and its elements wrapped.
+fn set<T: Display>(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    flags: &str,
+    elements: impl Iterator<Item = T>,
+) {
+    let _ = writeln!(text, "    set {name} {{\n        type {kind}");
+    if !flags.is_empty() {
+        let _ = writeln!(text, "        flags {flags}");
+    }
+    let elements: Vec<String> = elements.map(|element| element.to_string()).collect();
+    // An empty list is a syntax error; no list is an empty set.
+    if !elements.is_empty() {
+        text.push_str("        elements = {\n");
+        for line in elements.chunks(4) {
+            let _ = writeln!(text, "            {},", line.join(", "));
+        }
+        text.push_str("        }\n");
+    }
+    text.push_str("    }\n");
+}
+
+/// The denied ranges, each with its reason beside it.
+fn denied(text: &mut String, policy: &Policy, v4: bool) {
+    let (name, kind) = if v4 { ("denied4", "ipv4_addr") } else { ("denied6", "ipv6_addr") };
+    // Rows lie inside each other on purpose (one reason each); the kernel gets them merged.
+    let _ = writeln!(
+        text,
+        "    set {name} {{\n        type {kind}\n        flags constant, interval\n        auto-merge\n        elements = {{"
+    );
+    for range in policy.denied_ranges().filter(|range| is_v4(&range.net) == v4) {
+        let element = format!("{},", range.net);
+        let _ = writeln!(text, "            {element:<22} # {}", range.reason);
+    }
+    text.push_str("        }\n    }\n");
+}
+
+fn chains(text: &mut String, policy: &Policy) {
+    let port = policy.browserd_port;
+    let (members4, members6) = (&policy.set, policy.set6());
+    let neighbours = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept";
+    let icmp_errors = "ct state related meta l4proto { icmp, ipv6-icmp } accept";
+    let answers = format!("tcp sport {port} ct state established ct direction reply");
+    let resolver = policy.resolver.map(|resolver| (family(resolver), resolver));
+
+    // Before connection tracking: what is forged leaves no trace there.
+    chain(
+        text,
+        "prerouting",
+        Some("filter hook prerouting priority raw"),
+        [
+            "iifname @links goto check_source".into(),
+            "iifname != \"lo\" ip saddr @pool4 counter drop comment \"a clone's address from elsewhere\""
+                .into(),
+            "iifname != \"lo\" ip6 saddr @pool6 counter drop comment \"a clone's address from elsewhere\""
+                .into(),
+        ],
+    );
+    chain(
+        text,
+        "check_source",
+        None,
+        [
+            neighbours.into(),
+            "iifname . ip saddr @own4 accept".into(),
+            "iifname . ip6 saddr @own6 accept".into(),
+            "counter drop comment \"not this clone's address\"".into(),
+        ],
+    );
+
+    chain(
+        text,
+        "forward",
+        Some("filter hook forward priority filter"),
+        ["iifname @links goto from_clone".into(), "oifname @links goto to_clone".into()],
+    );
+    chain(
+        text,
+        "from_clone",
+        None,
+        [
+            "oifname @links counter drop comment \"clone to clone\"".into(),
+            format!("ip daddr @control4 {answers} accept"),
+            format!("ip6 daddr @control6 {answers} accept"),
+            format!("ip saddr @{members4} goto member"),
+            format!("ip6 saddr @{members6} goto member"),
+            "counter drop comment \"not a member\"".into(),
+        ],
+    );
+    let mut member = vec!["ct state invalid counter drop".into()];
+    if let Some((family, resolver)) = resolver {
+        member.push(format!("{family} daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 accept"));
+    }
+    member.extend([
+        format!("meta l4proto {{ tcp, udp }} th dport {DNS_PORTS} counter drop comment \"foreign resolver\""),
+        "ip daddr @denied4 counter drop comment \"denied range\"".into(),
+        "ip6 daddr @denied6 counter drop comment \"denied range\"".into(),
+        "ip daddr @pool4 counter drop comment \"pool\"".into(),
+        "ip6 daddr @pool6 counter drop comment \"pool\"".into(),
+        "ip daddr @host4 counter drop comment \"host address\"".into(),
+        "ip6 daddr @host6 counter drop comment \"host address\"".into(),
+    ]);
+    if let Some(external) = &policy.external {
+        member.push(format!("oifname != \"{external}\" counter drop comment \"not the way out\""));
+    }
+    member.push("accept".into());
+    chain(text, "member", None, member);
+    chain(
+        text,
+        "to_clone",
+        None,
+        [
+            format!(
+                "ip saddr @control4 oifname . ip daddr @own4 tcp dport {port} ct direction original accept"
+            ),
+            format!(
+                "ip6 saddr @control6 oifname . ip6 daddr @own6 tcp dport {port} ct direction original accept"
+            ),
+            format!(
+                "ip daddr @{members4} oifname . ip daddr @own4 ct state established ct direction reply accept"
+            ),
+            format!(
+                "ip6 daddr @{members6} oifname . ip6 daddr @own6 ct state established ct direction reply accept"
+            ),
+            format!("ip daddr @{members4} oifname . ip daddr @own4 {icmp_errors}"),
+            format!("ip6 daddr @{members6} oifname . ip6 daddr @own6 {icmp_errors}"),
+            "counter drop comment \"nobody calls a clone\"".into(),
+        ],
+    );
+
+    chain(
+        text,
+        "input",
+        Some("filter hook input priority filter"),
+        ["iifname @links goto clone_to_host".into()],
+    );
+    let mut to_host = vec![neighbours.into(), format!("{answers} accept")];
+    if let Some((family, resolver)) = resolver {
+        let members = if resolver.is_ipv4() { members4 } else { &members6 };
+        to_host.push(format!(
+            "{family} saddr @{members} {family} daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 accept"
+        ));
+    }
+    to_host.push("counter drop comment \"the host itself\"".into());
+    chain(text, "clone_to_host", None, to_host);
+
+    chain(
+        text,
+        "output",
+        Some("filter hook output priority filter"),
+        ["oifname @links goto host_to_clone".into()],
+    );
+    let mut from_host = vec![
+        neighbours.into(),
+        format!("tcp dport {port} ct state established ct direction original accept"),
+        icmp_errors.into(),
+    ];
+    if !policy.control_users.is_empty() {
+        let users: Vec<String> = policy.control_users.iter().map(u32::to_string).collect();
+        let users = users.join(", ");
+        from_host.extend([
+            format!("ip saddr @control4 meta skuid {{ {users} }} tcp dport {port} accept"),
+            format!("ip6 saddr @control6 meta skuid {{ {users} }} tcp dport {port} accept"),
+        ]);
+    }
+    if let Some((family, resolver)) = resolver {
+        let members = if resolver.is_ipv4() { members4 } else { &members6 };
+        from_host.push(format!(
+            "{family} saddr {resolver} {family} daddr @{members} meta l4proto {{ tcp, udp }} th sport 53 \
+             ct state established ct direction reply accept"
+        ));
+    }
+    from_host.push("counter drop comment \"not the control plane\"".into());
+    chain(text, "host_to_clone", None, from_host);
+
+    // Addresses that mean something outside need no translation.
+    let private = |net: &&IpNet| crate::deny::denied(net.network()).is_some();
+    let masquerade = policy.pool.iter().filter(private).map(|net| {
+        let (family, members) = if is_v4(net) { ("ip", members4) } else { ("ip6", &members6) };
+        format!("{family} saddr {net} {family} saddr @{members} oifname != @links masquerade")
+    });
+    chain(text, "postrouting", Some("nat hook postrouting priority srcnat"), masquerade);
+}
+
+fn family(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "ip" } else { "ip6" }
+}
+
+fn chain(text: &mut String, name: &str, hook: Option<&str>, rules: impl IntoIterator<Item = String>) {
+    let _ = writeln!(text, "    chain {name} {{");
+    if let Some(hook) = hook {
+        let _ = writeln!(text, "        type {hook}; policy accept;");
+    }
+    for rule in rules {
+        let _ = writeln!(text, "        {rule}");
+    }
+    text.push_str("    }\n");
+}

@@ -1,0 +1,500 @@
+//! The rendered rules on the running kernel, with packets, in network namespaces made here.
+
+#![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
+
+mod probe;
+mod world;
+
+use pf::linux::{Firewall, FirewallError};
+use pf::{Policy, PolicySpec, Slot, deny};
+use probe::{reachable, reaches};
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+use world::{CLONES, CONTROL, GATEWAY, GATEWAY6, HOST_OUTSIDE, HOST_OUTSIDE6, World};
+
+const RESOLVER: &str = "10.53.0.53";
+const HOST_ELSEWHERE: &str = "198.51.100.77";
+
+fn spec() -> PolicySpec {
+    let mut spec = PolicySpec::new(vec!["10.87.64.0/22".parse().unwrap(), "fd87::/64".parse().unwrap()]);
+    spec.slots = CLONES
+        .into_iter()
+        .map(|(interface, ip, ip6)| Slot {
+            interface: interface.into(),
+            ip: ip.parse().unwrap(),
+            ip6: Some(ip6.parse().unwrap()),
+        })
+        .collect();
+    spec.resolver = Some(RESOLVER.parse().unwrap());
+    spec.host = vec![HOST_ELSEWHERE.parse().unwrap()];
+    spec.control_plane = [GATEWAY, GATEWAY6, CONTROL].map(|ip| ip.parse().unwrap()).to_vec();
+    spec.external = Some("ext0".into());
+    spec
+}
+
+fn firewall(change: impl FnOnce(&mut PolicySpec)) -> Firewall {
+    let mut spec = spec();
+    change(&mut spec);
+    Firewall::new(Policy::try_from(spec).expect("a good policy"))
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// Both addresses of a clone.
+fn clone(index: usize) -> [IpAddr; 2] {
+    [address(CLONES[index].1), address(CLONES[index].2)]
+}
+
+fn add(firewall: &Firewall, world: &World, index: usize) {
+    world.host.inside(|| firewall.add(&clone(index)).expect("added"));
+}
+
+/// What is tried, why, and what must come out of it for a member.
+struct Probe {
+    target: SocketAddr,
+    what: String,
+    open: bool,
+    /// The kernel sends it nowhere, rules or not: the clone's own loopback, multicast without a router.
+    nowhere: bool,
+}
+
+fn probes() -> Vec<Probe> {
+    let mut probes = Vec::new();
+    let mut probe = |target: &str, what: &str, open| {
+        let target = target.parse().unwrap_or_else(|_| panic!("{target}"));
+        probes.push(Probe { target, what: what.into(), open, nowhere: false });
+    };
+    for public in
+        ["93.184.216.34:80", "1.1.1.1:80", "203.0.113.1:80", "[2606:4700::1111]:80", "[2001:db8:1::1]:80"]
+    {
+        probe(public, "public", true);
+    }
+    probe(&format!("{RESOLVER}:53"), "the resolver", true);
+    probe(&format!("{RESOLVER}:80"), "the resolver, another port", false);
+    for foreign in ["9.9.9.9:53", "9.9.9.9:853", "10.53.0.54:53", "[2620:fe::fe]:53", "[2620:fe::fe]:853"] {
+        probe(foreign, "a foreign resolver", false);
+    }
+    for host in [GATEWAY, HOST_OUTSIDE, "10.50.0.1", HOST_ELSEWHERE] {
+        for port in [53, 80, 8080] {
+            probe(&format!("{host}:{port}"), "the host's own address", false);
+        }
+    }
+    for host in [GATEWAY6, HOST_OUTSIDE6] {
+        probe(&format!("[{host}]:80"), "the host's own address", false);
+    }
+    for port in [80, 8080] {
+        probe(&format!("{}:{port}", CLONES[1].1), "another clone", false);
+        probe(&format!("[{}]:{port}", CLONES[1].2), "another clone", false);
+    }
+    probe("10.87.65.200:80", "the pool, nobody there", false);
+    probe("[::ffff:10.0.0.1]:80", "IPv4-mapped, by the socket", false);
+    probe("[::ffff:169.254.169.254]:80", "IPv4-mapped metadata, by the socket", false);
+    let documentation = deny::Kind::Documentation;
+    for range in deny::ranges().iter().filter(|range| range.reason.kind != documentation) {
+        // The first and the last, or the address itself.
+        let inner = [range.net.network(), range.net.broadcast()].map(|edge| match edge {
+            IpAddr::V4(v4) if range.net.prefix_len() < 32 => {
+                let step = if edge == range.net.network() { 1 } else { u32::MAX };
+                IpAddr::V4(u32::from(v4).wrapping_add(step).into())
+            }
+            IpAddr::V6(v6) if range.net.prefix_len() < 128 => {
+                let step = if edge == range.net.network() { 0x0a00_0001 } else { u128::MAX };
+                IpAddr::V6(u128::from(v6).wrapping_add(step).into())
+            }
+            _ => edge,
+        });
+        let distinct: BTreeSet<IpAddr> = inner.into_iter().collect();
+        for ip in distinct {
+            let target = SocketAddr::new(ip, 80);
+            let nowhere = match ip {
+                IpAddr::V4(v4) => {
+                    v4.is_loopback() || v4.is_multicast() || v4.is_broadcast() || v4.octets()[0] == 0
+                }
+                IpAddr::V6(v6) => {
+                    v6.is_multicast() || v6.is_unicast_link_local() || v6.segments()[..7] == [0; 7]
+                }
+            };
+            probes.push(Probe {
+                target,
+                what: format!("{}: {}", range.net, range.reason),
+                open: false,
+                nowhere,
+            });
+        }
+    }
+    probes
+}
+
+#[test]
+fn only_members_go_out_and_only_to_public_addresses() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    let probes = probes();
+    let targets: Vec<SocketAddr> = probes.iter().map(|probe| probe.target).collect();
+    let from_clone = || world.clones[0].inside(|| reachable(&targets));
+
+    let without_rules = from_clone();
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    let stranger = from_clone();
+    add(&firewall, &world, 1);
+    let neighbour_is_member = from_clone();
+    add(&firewall, &world, 0);
+    let member = from_clone();
+    world.host.nft("flush set inet hostd browser_tasks");
+    world.host.nft("flush set inet hostd browser_tasks6");
+    let lost_set = from_clone();
+
+    let mark = |open: bool| if open { "REACHED" } else { "-" };
+    println!("{:<44} {:>8} {:>8} {:>8} {:>8}  what", "target", "no rules", "stranger", "member", "lost set");
+    let mut wrong = Vec::new();
+    for (index, probe) in probes.iter().enumerate() {
+        let seen = [without_rules[index], stranger[index], member[index], lost_set[index]];
+        let [a, b, c, d] = seen.map(mark);
+        println!("{:<44} {a:>8} {b:>8} {c:>8} {d:>8}  {}", probe.target.to_string(), probe.what);
+        // Without rules nearly everything answers; otherwise "blocked" would prove nothing.
+        let control = seen[0] || probe.nowhere || probe.what.contains("nobody there");
+        let closed = !seen[1] && !neighbour_is_member[index] && !seen[3];
+        if !control || !closed || seen[2] != probe.open {
+            wrong.push(format!("{} ({}): {seen:?}", probe.target, probe.what));
+        }
+    }
+    println!("{} targets, {} open for members", probes.len(), member.iter().filter(|open| **open).count());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn only_the_control_plane_calls_browserd() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    let ports = |ip: &str| [8080, 80].map(|port| SocketAddr::new(address(ip), port));
+    for is_member in [false, true] {
+        if is_member {
+            add(&firewall, &world, 0);
+        }
+        for ip in [CLONES[0].1, CLONES[0].2] {
+            let targets = ports(ip);
+            let root = world.host.inside(|| reachable(&targets));
+            assert_eq!(root, [true, false], "root on the host to {ip}, member: {is_member}");
+            let nobody = world.host.inside(|| {
+                nix::unistd::setfsuid(65534.into());
+                reachable(&targets)
+            });
+            assert_eq!(nobody, [false, false], "another user on the host to {ip}");
+            let internet = world.internet.inside(|| reachable(&targets));
+            assert_eq!(internet, [false, false], "the Internet to {ip}");
+            let neighbour = world.clones[1].inside(|| reachable(&targets));
+            assert_eq!(neighbour, [false, false], "another clone to {ip}");
+        }
+        let remote = world.control.inside(|| reachable(&ports(CLONES[0].1)));
+        assert_eq!(remote, [true, false], "the remote control plane, member: {is_member}");
+    }
+    world.host.nft("flush ruleset");
+    assert!(world.internet.inside(|| reaches(&format!("{}:8080", CLONES[0].1))), "it was the rules");
+}
+
+#[test]
+fn a_resolver_on_the_host_is_reached_by_members_only() {
+    let world = World::new();
+    let firewall = firewall(|spec| spec.resolver = Some(address(GATEWAY)));
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    let targets = [53, 80, 853].map(|port| SocketAddr::new(address(GATEWAY), port));
+    assert_eq!(world.clones[0].inside(|| reachable(&targets)), [false, false, false]);
+    add(&firewall, &world, 0);
+    assert_eq!(world.clones[0].inside(|| reachable(&targets)), [true, false, false]);
+    assert_eq!(world.clones[1].inside(|| reachable(&targets)), [false, false, false]);
+    assert!(!world.clones[0].inside(|| reaches(&format!("{RESOLVER}:53"))), "no longer the resolver");
+}
+
+#[test]
+fn a_borrowed_address_goes_nowhere() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    let target = "93.184.216.34:80";
+    let send_as = |from: &str, payload: &str| {
+        world.clones[0].ip(&format!("addr replace {from}/32 dev eth0"));
+        world.clones[0].inside(|| {
+            let socket = UdpSocket::bind((from, 0)).expect("the address is there");
+            socket.send_to(payload.as_bytes(), target).expect("it leaves the clone");
+        });
+    };
+    let neighbour = CLONES[1].1;
+    send_as(neighbour, "borrowed without rules");
+    let seen = world.was_received(b"borrowed without rules").expect("without rules it arrives");
+    assert_eq!(seen.0, address(neighbour));
+
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    for index in [0, 1] {
+        add(&firewall, &world, index);
+    }
+    send_as(CLONES[0].1, "own");
+    let seen = world.was_received(b"own").expect("its own address goes out");
+    assert_eq!(seen.0, address(HOST_OUTSIDE), "translated");
+    for (from, payload) in
+        [(neighbour, "borrowed"), ("93.184.216.99", "invented"), (GATEWAY, "the gateway's")]
+    {
+        send_as(from, payload);
+        assert_eq!(world.was_received(payload.as_bytes()), None, "{payload}");
+    }
+    // From outside, pretending to be a clone.
+    world.internet.ip(&format!("addr add {neighbour}/32 dev lo"));
+    let before = world.host.inside(|| firewall.connections(&[address(neighbour)]).expect("readable"));
+    world.internet.inside(|| {
+        let socket = UdpSocket::bind((neighbour, 0)).expect("bound");
+        socket.send_to(b"x", (HOST_OUTSIDE, 80)).expect("it leaves");
+    });
+    let after = world.host.inside(|| firewall.connections(&[address(neighbour)]).expect("readable"));
+    assert_eq!(before, after, "it left no trace in connection tracking");
+}
+
+#[test]
+fn udp_to_a_foreign_resolver_is_blocked_and_to_the_named_one_open() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    let ask = |to: &str, payload: &str| {
+        world.clones[0].inside(|| {
+            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+            UdpSocket::bind(any)
+                .expect("bound")
+                .send_to(payload.as_bytes(), to)
+                .expect("it leaves the clone");
+        });
+        world.was_received(payload.as_bytes()).is_some()
+    };
+    assert!(
+        ask("9.9.9.9:53", "control 4") && ask("[2620:fe::fe]:53", "control 6"),
+        "without rules it arrives"
+    );
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    assert!(!ask(&format!("{RESOLVER}:53"), "before"), "not a member");
+    add(&firewall, &world, 0);
+    assert!(ask(&format!("{RESOLVER}:53"), "named"));
+    assert!(ask("9.9.9.9:80", "public udp"));
+    assert!(!ask("9.9.9.9:53", "foreign 4"));
+    assert!(!ask("[2620:fe::fe]:53", "foreign 6"));
+    assert!(!ask("10.53.0.54:53", "beside"));
+}
+
+/// Sends a line and gets it back, or not.
+fn answered(stream: &mut TcpStream, line: &[u8]) -> bool {
+    let mut buffer = vec![0; line.len()];
+    stream.set_read_timeout(Some(Duration::from_millis(600))).expect("a timeout");
+    stream.write_all(line).is_ok() && stream.read_exact(&mut buffer).is_ok() && buffer == line
+}
+
+#[test]
+fn removing_a_member_ends_what_is_established() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    for index in [0, 1] {
+        add(&firewall, &world, index);
+    }
+    let connect = |index: usize, to: &str| {
+        world.clones[index].inside(|| TcpStream::connect(to).unwrap_or_else(|error| panic!("{to}: {error}")))
+    };
+    let mut out4 = connect(0, "93.184.216.34:80");
+    let mut out6 = connect(0, "[2606:4700::1111]:80");
+    let mut other = connect(1, "93.184.216.34:80");
+    let browserd = format!("{}:8080", CLONES[0].1);
+    let mut control =
+        world.control.inside(|| TcpStream::connect(&browserd).expect("the control plane calls"));
+    for stream in [&mut out4, &mut out6, &mut other, &mut control] {
+        assert!(answered(stream, b"hello"));
+    }
+    let states = || clone(0).map(|ip| world.host.inside(|| firewall.connections(&[ip]).expect("readable")));
+    assert_eq!(states(), [2, 1], "one out and one in by IPv4, one out by IPv6");
+    let killed = world.host.inside(|| firewall.remove(&clone(0)).expect("removed"));
+    assert_eq!(killed, 3);
+    assert_eq!(states(), [0, 0]);
+    assert!(!answered(&mut out4, b"still there?") && !answered(&mut out6, b"still there?"));
+    assert_eq!(states(), [0, 0], "what is blocked leaves no state");
+    assert!(answered(&mut other, b"the neighbour stays"));
+    let left = world.host.inside(|| firewall.members().expect("readable"));
+    assert_eq!(left, BTreeSet::from(clone(1)));
+    // Absent is success.
+    assert_eq!(world.host.inside(|| firewall.remove(&clone(0)).expect("again")), 0);
+}
+
+#[test]
+fn a_flushed_ruleset_is_told_by_an_event_and_restored() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    let members = BTreeSet::from(clone(0));
+    world.host.inside(|| {
+        assert!(matches!(firewall.prove(), Err(FirewallError::Gone { .. })));
+        assert!(matches!(firewall.add(&clone(0)), Err(FirewallError::Gone { .. })));
+        assert!(matches!(firewall.members(), Err(FirewallError::Gone { .. })));
+        firewall.load(&members).expect("loads");
+        let proof = firewall.prove().expect("what was rendered is what is loaded");
+        println!("proved {} chains, {} rules, {} sets", proof.chains, proof.rules, proof.sets);
+        assert_eq!(firewall.members().expect("readable"), members);
+    });
+    let mut watch = world.host.inside(|| firewall.watch().expect("watching"));
+    assert_eq!(watch.changes().expect("quiet"), None);
+    add(&firewall, &world, 1);
+    let change = watch.wait(Duration::from_secs(5)).expect("news").expect("an event");
+    assert!(change.members && !change.rules, "{change:?}");
+    while watch.wait(Duration::from_millis(100)).expect("news").is_some() {}
+
+    // The watcher sleeps in poll(2) for a minute; only an event can wake it.
+    let noticed = std::thread::spawn(move || {
+        let change = watch.wait(Duration::from_secs(60)).expect("news").expect("an event");
+        (change, Instant::now())
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    let flushed = Instant::now();
+    world.host.nft("flush ruleset");
+    let (change, at) = noticed.join().expect("noticed");
+    println!("flush noticed {:?} after nft was started: {change:?}", at - flushed);
+    assert!(change.rules && change.by.contains("nft"), "{change:?}");
+    assert!(at - flushed < Duration::from_secs(5));
+    world.host.inside(|| {
+        assert!(matches!(firewall.prove(), Err(FirewallError::Gone { .. })));
+        assert!(world.clones[0].inside(|| reaches("10.0.0.1:80")), "rules that are gone block nothing");
+        firewall.load(&members).expect("loads again");
+        firewall.prove().expect("as before");
+        assert_eq!(firewall.members().expect("readable"), members);
+    });
+    assert!(world.clones[0].inside(|| reaches("93.184.216.34:80")));
+    assert!(!world.clones[0].inside(|| reaches("10.0.0.1:80")));
+    world.host.inside(|| {
+        firewall.unload().expect("unloads");
+        firewall.unload().expect("absent is success");
+    });
+}
+
+#[test]
+fn every_alteration_is_seen_by_the_proof() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    for (alteration, expected) in [
+        ("add rule inet hostd member accept", "chain member has"),
+        ("insert rule inet hostd forward accept", "chain forward has"),
+        ("flush chain inet hostd from_clone", "chain from_clone has 0 rules"),
+        ("flush table inet hostd", "has 0 rules"),
+        ("delete table inet hostd", "is not loaded"),
+        ("add table inet hostd { flags dormant; }", "flags"),
+        ("add chain inet hostd extra", "chain extra does not belong there"),
+        ("add set inet hostd extra { type ipv4_addr; }", "set extra does not belong there"),
+        ("add chain inet hostd forward { policy drop ; }", "chain forward has another"),
+    ] {
+        world.host.inside(|| {
+            firewall.load(&BTreeSet::from(clone(0))).expect("loads");
+            firewall.prove().expect("fresh");
+        });
+        world.host.nft(alteration);
+        let error = world.host.inside(|| firewall.prove()).expect_err(alteration).to_string();
+        assert!(error.contains(expected), "{alteration}: {error}");
+    }
+    // One rule replaced by another: the number stays.
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    world.host.nft("flush chain inet hostd to_clone");
+    for _ in 0..7 {
+        world.host.nft("add rule inet hostd to_clone accept");
+    }
+    let error = world.host.inside(|| firewall.prove()).expect_err("replaced").to_string();
+    assert!(error.contains("rule 1 of chain to_clone differs"), "{error}");
+    // Traffic and members change counters and elements, not the proof.
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    add(&firewall, &world, 0);
+    assert!(!world.clones[0].inside(|| reaches("10.0.0.1:80")));
+    world.host.inside(|| firewall.prove().expect("still the same rules"));
+}
+
+#[test]
+fn two_daemons_on_one_host_do_not_disturb_each_other() {
+    let world = World::new();
+    let first = firewall(|_| {});
+    let second = firewall(|spec| {
+        spec.table = "hostd_b".into();
+        spec.pool = vec!["10.99.0.0/24".parse().unwrap()];
+        // A name that a pattern for the first one's links would match.
+        spec.slots = vec![Slot { interface: "bt001b".into(), ip: "10.99.0.9".parse().unwrap(), ip6: None }];
+    });
+    let members = BTreeSet::from(clone(0));
+    let works = || {
+        world.host.inside(|| {
+            first.prove().expect("untouched");
+            assert_eq!(first.members().expect("readable"), members);
+        });
+        assert!(world.clones[0].inside(|| reaches("93.184.216.34:80")));
+        assert!(!world.clones[0].inside(|| reaches("10.0.0.1:80")));
+    };
+    world.host.inside(|| first.load(&members).expect("loads"));
+    works();
+    let mut watch = world.host.inside(|| first.watch().expect("watching"));
+    world.host.inside(|| {
+        second.load(&BTreeSet::from([address("10.99.0.9")])).expect("loads");
+        second.prove().expect("as rendered");
+    });
+    works();
+    world.host.inside(|| second.unload().expect("unloads"));
+    works();
+    assert_eq!(watch.changes().expect("readable"), None, "nothing of it was about the first");
+    assert!(matches!(
+        world.host.inside(|| first.add(&[address("10.99.0.9")])),
+        Err(FirewallError::NotASlot(_))
+    ));
+    assert!(matches!(
+        world.host.inside(|| first.load(&BTreeSet::from([address("10.99.0.9")]))),
+        Err(FirewallError::NotASlot(_))
+    ));
+}
+
+#[test]
+fn a_full_pool_is_loaded_and_changed_quickly() {
+    let slots: u16 = 900;
+    let firewall = firewall(|spec| {
+        spec.slots = (1..=slots)
+            .map(|slot| Slot {
+                interface: format!("bt{slot:03}"),
+                ip: (u32::from_be_bytes([10, 87, 64, 15]) + u32::from(slot)).into(),
+                ip6: Some(((0xfd87_u128 << 112) + 15 + u128::from(slot)).into()),
+            })
+            .collect();
+    });
+    let netns = world::Netns::new();
+    netns.inside(|| {
+        let all: BTreeSet<IpAddr> = firewall
+            .policy()
+            .slots
+            .iter()
+            .flat_map(|slot| [slot.ip.into(), slot.ip6.unwrap().into()])
+            .collect();
+        let timed = |what: &str, times: u32, work: &dyn Fn()| {
+            let start = Instant::now();
+            (0..times).for_each(|_| work());
+            let each = start.elapsed() / times;
+            println!("{what:<44} {each:>12.1?}");
+            each
+        };
+        timed("load 900 slots, no member", 1, &|| firewall.load(&BTreeSet::new()).expect("loads"));
+        timed("first proof (makes the comparison)", 1, &|| {
+            assert_eq!(firewall.prove().expect("proved").chains, 11)
+        });
+        timed("proof", 20, &|| assert_eq!(firewall.prove().expect("proved").chains, 11));
+        let slot = &firewall.policy().slots[450];
+        let member = [IpAddr::V4(slot.ip), slot.ip6.unwrap().into()];
+        let add = timed("add a clone, both addresses", 200, &|| firewall.add(&member).expect("added"));
+        let remove = timed("remove a clone that is none, connections too", 50, &|| {
+            assert_eq!(firewall.remove(&member).expect("removed"), 0)
+        });
+        timed("add and remove, connections too", 50, &|| {
+            firewall.add(&member).expect("added");
+            assert_eq!(firewall.remove(&member).expect("removed"), 0);
+        });
+        timed("read the connections", 50, &|| {
+            assert_eq!(firewall.connections(&member).expect("readable"), 0)
+        });
+        timed("load 900 slots, 1800 members", 1, &|| firewall.load(&all).expect("loads"));
+        timed("read 1800 members", 20, &|| assert_eq!(firewall.members().expect("readable").len(), 1800));
+        // Far below what starting a program costs. A removal walks through the kernel's whole table of connections,
+        // and everything here may run beside other work on few cores: generous.
+        assert!(add < Duration::from_millis(5) && remove < Duration::from_millis(200));
+    });
+}
