@@ -146,9 +146,7 @@ impl Egress {
 
     pub(super) fn grant(&self, names: &SlotNames) -> HostResult<()> {
         self.quiet().remove(&names.slot);
-        addresses(names)
-            .try_for_each(|address| self.firewall.add(address))
-            .map_err(|error| self.failed(&error))
+        self.firewall.add(&addresses(names).collect::<Vec<_>>()).map_err(|error| self.failed(&error))
     }
 
     /// Out of the table, connections ended. A table that is gone has no members.
