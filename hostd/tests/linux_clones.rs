@@ -10,7 +10,7 @@ mod lab;
 use daemon::{Daemon, Home, create, until};
 use hostd::api::{CloneInfo, CloneParams, CloneState, ListParams, StageTiming};
 use hostd::client::Client;
-use lab::{Lab, PORT, PUBLIC, Page, in_private_machine};
+use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
 use std::time::{Duration, Instant};
 
 fn cycles(usual: usize) -> usize {
@@ -79,7 +79,7 @@ fn a_page_is_rendered_and_nothing_is_left() {
                 let endpoint = clone.endpoint.clone().expect("an endpoint");
                 tokio::task::block_in_place(|| {
                     let mut page = Page::open(&endpoint);
-                    let (title, problem) = page.load(&format!("http://{PUBLIC}:{PORT}/cycle-{cycle}"));
+                    let (title, problem) = page.load(&format!("http://{PUBLIC}:{PORT}/cycle-{cycle}"), LIMIT);
                     assert_eq!((title.as_str(), problem.as_str()), ("rendered", ""), "{}", home.log());
                     assert!(page.screenshot().len() > 1000, "a picture");
                 });

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const INSIDE: &str = "HOSTD_TEST_INSIDE";
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A public address of the Internet that the test plays. The range is for documentation: nobody has it.
 pub const PUBLIC: &str = "203.0.113.10";
@@ -169,7 +169,8 @@ pub fn enter(namespace: &Path) {
 }
 
 /// A web server in a namespace of the test: `/redirect/ADDRESS` leads there, everything else is a page.
-pub fn serve(namespace: &str, address: SocketAddr) {
+pub fn serve(namespace: impl AsRef<Path>, address: SocketAddr) {
+    // A name is one of `ip netns`; a path stays what it is.
     let namespace = Path::new("/run/netns").join(namespace);
     let (ready, listening) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -213,6 +214,48 @@ pub fn reaches(namespace: &Path, address: IpAddr, port: u16, patience: Duration)
     attempt.join().expect("the attempt does not panic")
 }
 
+/// A resolver in a namespace of the test: names that begin with `rebind` lead to a private address, all others to the
+/// public one.
+pub fn resolve(namespace: &str, address: IpAddr, rebind: Ipv4Addr) {
+    let namespace = Path::new("/run/netns").join(namespace);
+    let (ready, listening) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        enter(&namespace);
+        let socket = UdpSocket::bind((address, 53)).expect("listening");
+        ready.send(()).expect("the test waits");
+        let mut query = [0; 512];
+        while let Ok((count, from)) = socket.recv_from(&mut query) {
+            let query = &query[..count];
+            // Header (12 bytes), labels up to a zero byte, type and class (4 bytes).
+            let Some(end) = query.iter().skip(12).position(|byte| *byte == 0).map(|at| 12 + at + 5) else { continue };
+            let Some(question) = query.get(12..end) else { continue };
+            let is_a = question[question.len() - 4..] == [0, 1, 0, 1];
+            let address = if question[1..].starts_with(b"rebind") { rebind } else { PUBLIC.parse().expect("IPv4") };
+            let mut reply = vec![query[0], query[1], 0x81, 0x80, 0, 1, 0, u8::from(is_a), 0, 0, 0, 0];
+            reply.extend_from_slice(question);
+            if is_a {
+                reply.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4]);
+                reply.extend_from_slice(&address.octets());
+            }
+            let _ = socket.send_to(&reply, from);
+        }
+    });
+    listening.recv_timeout(LIMIT).expect("the resolver listens");
+}
+
+/// Whether a resolver answers inside a namespace.
+pub fn resolves(namespace: &Path, resolver: IpAddr) -> bool {
+    let namespace = namespace.to_owned();
+    let attempt = std::thread::spawn(move || {
+        enter(&namespace);
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(700))).expect("a timeout");
+        let query = b"\x01\x02\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04name\x00\x00\x01\x00\x01";
+        socket.send_to(query, (resolver, 53)).is_ok() && socket.recv(&mut [0; 512]).is_ok()
+    });
+    attempt.join().expect("the attempt does not panic")
+}
+
 /// The browser of a clone, over its debugging socket.
 pub struct Page {
     cdp: Connection,
@@ -238,10 +281,16 @@ impl Page {
             .unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
-    /// Load a page and answer its title; an empty one and the reason if it cannot be reached.
-    pub fn load(&mut self, url: &str) -> (String, String) {
+    /// Load a page and answer its title; an empty one and the reason if it cannot be reached in time.
+    pub fn load(&mut self, url: &str, patience: Duration) -> (String, String) {
         self.call("Page.enable", json!({}));
-        let answer = self.call("Page.navigate", json!({ "url": url }));
+        let answer = match self.cdp.call_in(Some(&self.session), "Page.navigate", json!({ "url": url }), patience) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.call("Page.stopLoading", json!({}));
+                return (String::new(), error.to_string());
+            }
+        };
         if let Some(error) = answer["errorText"].as_str() {
             return (String::new(), error.to_owned());
         }

@@ -221,6 +221,6 @@ impl Egress {
 }
 
 /// A clone's addresses.
-pub(super) fn addresses(names: &SlotNames) -> impl Iterator<Item = IpAddr> + use<> {
+pub(super) fn addresses(names: &SlotNames) -> impl Iterator<Item = IpAddr> + Clone + use<> {
     [Some(IpAddr::V4(names.ip)), names.ip6.map(IpAddr::V6)].into_iter().flatten()
 }

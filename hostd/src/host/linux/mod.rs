@@ -136,8 +136,10 @@ impl Inner {
                         shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
                 }
                 Part::Egress => {
-                    seen.egress = shared.is_member(names);
-                    seen.connections = shared.remembered.contains(&names.slot);
+                    // A member with all its addresses; with only some of them it still has ways to the outside.
+                    let (members, all) = shared.members(names);
+                    seen.egress = members == all;
+                    seen.connections = (members > 0 && members < all) || shared.remembered.contains(&names.slot);
                 }
                 Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
                 Part::Service => {
@@ -177,7 +179,7 @@ impl Inner {
                 None => self.slots(&shared)?.into_iter().map(|slot| self.pool.names(slot)).collect(),
             };
             let cut_off: Vec<&SlotNames> =
-                names.iter().filter(|names| !shared.is_member(names) && !shared.has_link(names)).collect();
+                names.iter().filter(|names| shared.members(names).0 == 0 && !shared.has_link(names)).collect();
             shared.remembered = self.egress.remembered(&cut_off)?;
         }
         Ok(shared)
@@ -293,8 +295,10 @@ struct Shared {
 }
 
 impl Shared {
-    fn is_member(&self, names: &SlotNames) -> bool {
-        egress::addresses(names).any(|address| self.members.contains(&address))
+    /// How many of a clone's addresses are members, and how many it has.
+    fn members(&self, names: &SlotNames) -> (usize, usize) {
+        let all = egress::addresses(names);
+        (all.clone().filter(|address| self.members.contains(address)).count(), all.count())
     }
 
     fn has_link(&self, names: &SlotNames) -> bool {
