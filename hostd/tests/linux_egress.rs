@@ -9,7 +9,9 @@ mod lab;
 
 use daemon::{Home, create, until};
 use hostd::api::{CloneInfo, EgressHealth, StatusParams};
-use lab::{LIMIT, Lab, PORT, PUBLIC, PUBLIC6, Page, in_private_machine, reaches, resolve, resolves, run, serve};
+use lab::{
+    LIMIT, Lab, PORT, PUBLIC, PUBLIC6, Page, in_private_machine, reaches, resolve, resolves, run, serve,
+};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -63,7 +65,10 @@ fn reached(namespace: &Path, addresses: &[IpAddr]) -> Vec<IpAddr> {
             .iter()
             .map(|address| (*address, scope.spawn(move || reaches(namespace, *address, PORT, PATIENCE))))
             .collect();
-        tries.into_iter().filter_map(|(address, attempt)| attempt.join().unwrap().then_some(address)).collect()
+        tries
+            .into_iter()
+            .filter_map(|(address, attempt)| attempt.join().unwrap().then_some(address))
+            .collect()
     })
 }
 
@@ -82,11 +87,14 @@ fn a_clone_reaches_the_public_and_nothing_else() {
         }
         serve(HOST, SocketAddr::new(ip("::"), PORT));
         let home = home(lab);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (daemon, one, two) = runtime.block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
-            let made = async |id| client.create(create(id)).await.unwrap_or_else(|e| panic!("{e:?}\n{}", home.log())).clone;
+            let made = async |id| {
+                client.create(create(id)).await.unwrap_or_else(|e| panic!("{e:?}\n{}", home.log())).clone
+            };
             let (one, two) = (made("one").await, made("two").await);
             (daemon, one, two)
         });
@@ -103,7 +111,8 @@ fn a_clone_reaches_the_public_and_nothing_else() {
         let denied: Vec<IpAddr> = DENIED.iter().map(|address| ip(address)).collect();
         assert_eq!(reached(Path::new(HOST), &denied), denied, "the probes themselves work");
         assert_eq!(reached(&inside, &denied), [] as [IpAddr; 0]);
-        let mut near = vec![ip("198.51.100.1"), ip("2001:db8::1"), ip("10.87.64.1"), ip("fd87:64::1"), two.ip.into()];
+        let mut near =
+            vec![ip("198.51.100.1"), ip("2001:db8::1"), ip("10.87.64.1"), ip("fd87:64::1"), two.ip.into()];
         near.extend(two.ip6.map(IpAddr::V6));
         assert_eq!(reached(&inside, &near), [] as [IpAddr; 0], "the host's own addresses and another clone");
         let mapped: IpAddr = "::ffff:10.1.2.3".parse().unwrap();
@@ -113,7 +122,9 @@ fn a_clone_reaches_the_public_and_nothing_else() {
         let mut page = Page::open(one.endpoint.as_deref().unwrap());
         let (title, problem) = page.load(&format!("http://name.example:{PORT}/"), LIMIT);
         assert_eq!((title.as_str(), problem.as_str()), ("rendered", ""), "by name\n{}", home.log());
-        for url in [format!("http://{PUBLIC}:{PORT}/redirect/{PRIVATE}"), format!("http://rebind.example:{PORT}/")] {
+        for url in
+            [format!("http://{PUBLIC}:{PORT}/redirect/{PRIVATE}"), format!("http://rebind.example:{PORT}/")]
+        {
             // What is dropped answers nothing, and a browser is patient.
             let (title, problem) = page.load(&url, Duration::from_secs(3));
             assert!(title.is_empty() && !problem.is_empty(), "{url}: {title:?} {problem:?}");
@@ -134,14 +145,19 @@ fn a_clone_reaches_the_public_and_nothing_else() {
 
         // A lost set cuts the clone off until hostd has put it back. It never opens anything.
         run("nft flush set inet hostd browser_tasks");
-        runtime.block_on(until("the clone is a member again", async || reaches(&inside, ip(PUBLIC), PORT, PATIENCE)));
+        runtime.block_on(until("the clone is a member again", async || {
+            reaches(&inside, ip(PUBLIC), PORT, PATIENCE)
+        }));
         assert_eq!(reached(&inside, &denied), [] as [IpAddr; 0]);
 
         lost_ruleset(&inside, &one);
         runtime.block_on(async {
             let client = daemon.client().await;
             until("the rules are back", async || {
-                client.status(StatusParams::default()).await.is_ok_and(|status| status.egress == EgressHealth::Ok)
+                client
+                    .status(StatusParams::default())
+                    .await
+                    .is_ok_and(|status| status.egress == EgressHealth::Ok)
             })
             .await;
             until("the clone is let out again", async || {

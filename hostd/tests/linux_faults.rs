@@ -31,7 +31,11 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 async fn made(client: &Client, id: &str, home: &Home) -> CloneInfo {
-    client.create(create(id)).await.unwrap_or_else(|error| panic!("create {id}: {error:?}\n{}", home.log())).clone
+    client
+        .create(create(id))
+        .await
+        .unwrap_or_else(|error| panic!("create {id}: {error:?}\n{}", home.log()))
+        .clone
 }
 
 async fn destroy(client: &Client, clone: &CloneInfo) {
@@ -82,7 +86,8 @@ fn inside(home: &Home, clone: &CloneInfo) -> BTreeMap<i32, String> {
 }
 
 fn kill9(pid: i32) {
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).expect("it lives");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
+        .expect("it lives");
 }
 
 fn code(error: &ClientError) -> String {
@@ -153,7 +158,9 @@ fn every_fault_has_its_outcome() {
 
             // The browser crashes: the clone is broken, its owner decides.
             let clone = made(&client, "crash", &home).await;
-            let browser = inside(&home, &clone).into_iter().find(|(_, command)| command.contains("--remote-debugging-pipe"));
+            let browser = inside(&home, &clone)
+                .into_iter()
+                .find(|(_, command)| command.contains("--remote-debugging-pipe"));
             kill9(browser.expect("a browser").0);
             until_state(&daemon, &clone, CloneState::Broken).await;
             destroy(&client, &clone).await;
@@ -175,7 +182,8 @@ fn every_fault_has_its_outcome() {
             // The clone is at its quota: its writes fail, the host's do not, and it goes as any other.
             let mut small = create("quota");
             small.limits = Some(Limits { disk_bytes: Some(64 << 20), ..Limits::default() });
-            let clone = client.create(small).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone;
+            let clone =
+                client.create(small).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone;
             let file = home.path().join("clones").join(clone.name.as_str()).join("downloads/large");
             let full = fs::write(&file, vec![1; 80 << 20]).expect_err("more than the quota");
             assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
@@ -194,7 +202,8 @@ fn every_fault_has_its_outcome() {
 
             // A stubborn file user: the destroy does not wait for ever, and what is left goes later.
             let clone = made(&client, "busy", &home).await;
-            let held = fs::File::open(home.path().join("clones").join(clone.name.as_str()).join("media")).unwrap();
+            let held =
+                fs::File::open(home.path().join("clones").join(clone.name.as_str()).join("media")).unwrap();
             let began = Instant::now();
             destroy(&client, &clone).await;
             println!("a clone whose files were in use was destroyed in {:?}", began.elapsed());
@@ -232,7 +241,8 @@ fn two_hostd_do_not_disturb_each_other() {
         block_on(async {
             let (first, second) = (one.start().await, two.start().await);
             let before = lab.inventory(one.path());
-            let (a, b) = (made(&first.client().await, "a", &one).await, made(&second.client().await, "b", &two).await);
+            let (a, b) =
+                (made(&first.client().await, "a", &one).await, made(&second.client().await, "b", &two).await);
             assert_ne!(a.ip, b.ip);
             destroy(&first.client().await, &a).await;
             first.kill9().await;
@@ -272,10 +282,15 @@ fn many_clones_at_once() {
                 .collect();
             let mut all = Vec::new();
             for one in work {
-                all.push(one.await.unwrap().unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone);
+                all.push(
+                    one.await.unwrap().unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone,
+                );
             }
             println!("{count} clones at once: {:?}", began.elapsed());
-            assert_eq!(clones(&daemon).await.iter().filter(|clone| clone.state == CloneState::Ready).count() as u64, count);
+            assert_eq!(
+                clones(&daemon).await.iter().filter(|clone| clone.state == CloneState::Ready).count() as u64,
+                count
+            );
             let began = Instant::now();
             futures_util::future::join_all(all.iter().map(|clone| destroy(&client, clone))).await;
             println!("{count} destroyed at once: {:?}", began.elapsed());

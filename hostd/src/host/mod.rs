@@ -8,6 +8,11 @@
 pub mod fake;
 #[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg_attr(target_os = "linux", path = "linux/native.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+mod native;
+
+pub use native::{helper, show, templates};
 
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
@@ -319,19 +324,4 @@ pub trait Host: Send + Sync + 'static {
 
     /// Destroy files that were moved aside: one try.
     fn destroy_aside(&self, clone_id: &CloneId) -> impl Future<Output = HostResult<()>> + Send;
-}
-
-/// The host of the system hostd was built for.
-#[cfg(target_os = "linux")]
-pub use linux::LinuxHost as NativeHost;
-
-/// Be one of the host's helper processes, if these are the arguments of one.
-pub fn helper(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::process::ExitCode> {
-    #[cfg(target_os = "linux")]
-    return linux::supervise(arguments);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = arguments;
-        None
-    }
 }

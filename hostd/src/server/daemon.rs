@@ -127,7 +127,7 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
         #[cfg(target_os = "linux")]
         HostDriver::Native => {
             run_with_host(checked, |checked| {
-                crate::host::NativeHost::open(&checked.config, &checked.pool)
+                crate::host::linux::LinuxHost::open(&checked.config, &checked.pool)
                     .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
             })
             .await

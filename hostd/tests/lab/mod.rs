@@ -227,10 +227,13 @@ pub fn resolve(namespace: &str, address: IpAddr, rebind: Ipv4Addr) {
         while let Ok((count, from)) = socket.recv_from(&mut query) {
             let query = &query[..count];
             // Header (12 bytes), labels up to a zero byte, type and class (4 bytes).
-            let Some(end) = query.iter().skip(12).position(|byte| *byte == 0).map(|at| 12 + at + 5) else { continue };
+            let Some(end) = query.iter().skip(12).position(|byte| *byte == 0).map(|at| 12 + at + 5) else {
+                continue;
+            };
             let Some(question) = query.get(12..end) else { continue };
             let is_a = question[question.len() - 4..] == [0, 1, 0, 1];
-            let address = if question[1..].starts_with(b"rebind") { rebind } else { PUBLIC.parse().expect("IPv4") };
+            let address =
+                if question[1..].starts_with(b"rebind") { rebind } else { PUBLIC.parse().expect("IPv4") };
             let mut reply = vec![query[0], query[1], 0x81, 0x80, 0, 1, 0, u8::from(is_a), 0, 0, 0, 0];
             reply.extend_from_slice(question);
             if is_a {
@@ -284,13 +287,14 @@ impl Page {
     /// Load a page and answer its title; an empty one and the reason if it cannot be reached in time.
     pub fn load(&mut self, url: &str, patience: Duration) -> (String, String) {
         self.call("Page.enable", json!({}));
-        let answer = match self.cdp.call_in(Some(&self.session), "Page.navigate", json!({ "url": url }), patience) {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.call("Page.stopLoading", json!({}));
-                return (String::new(), error.to_string());
-            }
-        };
+        let answer =
+            match self.cdp.call_in(Some(&self.session), "Page.navigate", json!({ "url": url }), patience) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.call("Page.stopLoading", json!({}));
+                    return (String::new(), error.to_string());
+                }
+            };
         if let Some(error) = answer["errorText"].as_str() {
             return (String::new(), error.to_owned());
         }

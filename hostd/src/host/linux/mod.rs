@@ -25,12 +25,13 @@ mod network;
 mod pidfd;
 mod processes;
 mod rtnl;
+pub mod show;
 mod storage;
 mod supervisor;
 mod template;
 
 pub use supervisor::main as supervise;
-pub use template::create as create_template;
+pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::{
     CloneSpec, Host, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount,
@@ -139,7 +140,8 @@ impl Inner {
                     // A member with all its addresses; with only some of them it still has ways to the outside.
                     let (members, all) = shared.members(names);
                     seen.egress = members == all;
-                    seen.connections = (members > 0 && members < all) || shared.remembered.contains(&names.slot);
+                    seen.connections =
+                        (members > 0 && members < all) || shared.remembered.contains(&names.slot);
                 }
                 Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
                 Part::Service => {
@@ -178,8 +180,10 @@ impl Inner {
                 Some(names) => vec![names.clone()],
                 None => self.slots(&shared)?.into_iter().map(|slot| self.pool.names(slot)).collect(),
             };
-            let cut_off: Vec<&SlotNames> =
-                names.iter().filter(|names| shared.members(names).0 == 0 && !shared.has_link(names)).collect();
+            let cut_off: Vec<&SlotNames> = names
+                .iter()
+                .filter(|names| shared.members(names).0 == 0 && !shared.has_link(names))
+                .collect();
             shared.remembered = self.egress.remembered(&cut_off)?;
         }
         Ok(shared)

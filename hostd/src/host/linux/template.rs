@@ -8,13 +8,15 @@
 //! template pins which one.
 
 use super::errors::{doing, failed};
-use super::files;
+use super::{files, mounts};
 use crate::api::SnapshotName;
 use crate::host::{HostError, HostErrorKind, HostResult};
 use launcher::chromium::{Chromium, Flavor};
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const MANIFEST: &str = "template.toml";
@@ -121,6 +123,7 @@ pub fn create(
     browser: Option<&Path>,
 ) -> HostResult<String> {
     let parent = templates.join(name);
+    let _lock = lock(&parent)?;
     let folder = parent.join(snapshot.as_str());
     let shown = folder.display().to_string();
     if folder.symlink_metadata().is_ok() {
@@ -148,6 +151,72 @@ pub fn create(
     files::write_atomically(&unfinished.join(MANIFEST), text.as_bytes()).map_err(io)?;
     std::fs::rename(&unfinished, &folder).map_err(io)?;
     Ok(version)
+}
+
+/// The templates that are there, each with its browser's version or why it cannot be used.
+pub fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+    let folder = templates.join(name);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(failed(folder.display().to_string(), "cannot be listed", &error, "run it as root"));
+        }
+    };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| SnapshotName::try_from(entry.file_name().into_string().ok()?).ok())
+        .map(|snapshot| {
+            let state = Template::open(templates, name, &snapshot);
+            let state = state.map(|template| template.version().to_owned()).map_err(|error| error.message);
+            (snapshot, state)
+        })
+        .collect();
+    found.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    Ok(found)
+}
+
+/// Remove a template that no clone is made from. Renamed first, so that no create finds a half.
+pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<()> {
+    let _lock = lock(&templates.join(name))?;
+    let folder = templates.join(name).join(snapshot.as_str());
+    let shown = folder.display().to_string();
+    let io = |error: io::Error| failed(&shown, "the template cannot be removed", &error, "run it as root");
+    let real = folder.canonicalize().map_err(io)?;
+    let used = |mount: &mounts::Mount| {
+        mount.option("lowerdir").is_some_and(|lower| Path::new(lower).starts_with(&real))
+    };
+    if mounts::all().map_err(io)?.iter().any(used) {
+        return Err(doing(
+            shown,
+            "remove the template",
+            HostErrorKind::Busy,
+            "clones are made from it: destroy them first",
+        ));
+    }
+    let doomed = templates.join(name).join(format!(".{snapshot}.{}.gone", std::process::id()));
+    std::fs::rename(&real, &doomed).map_err(io)?;
+    // Follows no link, and a template has no mounts below it: they would have made the rename of a busy folder fail.
+    std::fs::remove_dir_all(&doomed).map_err(io)
+}
+
+/// One command at a time changes the templates.
+fn lock(folder: &Path) -> HostResult<Flock<File>> {
+    let path = folder.join(".lock");
+    let shown = path.display().to_string();
+    let open = || {
+        files::make_folders(folder, 0o755)?;
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+    };
+    let file = open().map_err(|error| failed(&shown, "cannot be locked", &error, "run it as root"))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| failed(&shown, "cannot be locked", &error.into(), "run it as root"))
 }
 
 /// The first file that holds somebody's identity, or that is no plain file at all.
@@ -186,6 +255,10 @@ mod tests {
         assert!(template.files().join(PROFILE).is_dir());
         assert!(template.version().chars().any(|c| c.is_ascii_digit()), "{}", template.version());
         assert!(create(templates, "browser", &first, None).is_err(), "a template never changes");
+        create(templates, "browser", &snapshot("two"), None).unwrap();
+        remove(templates, "browser", &snapshot("two")).unwrap();
+        let all = list(templates, "browser").unwrap();
+        assert_eq!(all, [(first.clone(), Ok(template.version().to_owned()))]);
 
         std::fs::write(template.files().join(PROFILE).join("Login Data"), "x").unwrap();
         let error = Template::open(templates, "browser", &first).unwrap_err();

@@ -5,6 +5,7 @@
 //! ends with it. Ending it, by whatever signal, ends everything inside: the sandbox's first process sees the line to its
 //! launcher break and kills the rest.
 
+mod browserd;
 mod relay;
 mod service;
 
