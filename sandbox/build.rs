@@ -25,7 +25,13 @@ fn main() {
     }
     let out = PathBuf::from(variable("OUT_DIR"));
     let target = variable("TARGET");
-    let folder = out.join("inside");
+    // One folder for all profiles of the outer build: these programs are the same in each.
+    // (OUT_DIR is TARGET_FOLDER/PROFILE/build/NAME/out.)
+    let folder = out
+        .ancestors()
+        .nth(4)
+        .expect("cargo's output folders are deeper")
+        .join("sandbox-inside");
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args([

@@ -352,6 +352,8 @@ mod tests {
         assert_eq!(pool.gateway(), Ipv4Addr::new(10, 87, 64, 1));
         assert_eq!(pool.names(Slot::new(900).unwrap()).ip, Ipv4Addr::new(10, 87, 67, 147));
         assert_eq!(pool.len(), 900);
+        let numbers: Vec<u16> = pool.slots().map(Slot::number).collect();
+        assert_eq!(numbers, (1..=900).collect::<Vec<_>>());
         assert!(!pool.is_empty());
     }
 
@@ -362,7 +364,9 @@ mod tests {
         assert_eq!(names.ip6, Some("fd12:3456::20".parse().unwrap()));
         assert_eq!(pool.gateway6(), Some("fd12:3456::1".parse().unwrap()));
         assert_eq!(pool.slot_of_address("fd12:3456::20".parse().unwrap()), Slot::new(17));
-        assert_eq!(pool.slot_of_address("fd12:3457::20".parse().unwrap()), None);
+        for other in ["fd12:3457::20", "fd12:3455::20"] {
+            assert_eq!(pool.slot_of_address(other.parse().unwrap()), None, "{other}");
+        }
         assert_eq!(pool.networks().count(), 2);
         assert_eq!(pool.subnet6(), Some("fd12:3456::/64".parse().unwrap()));
     }
@@ -471,7 +475,8 @@ mod tests {
     #[test]
     fn pools_with_other_names_have_another_fingerprint() {
         let base = pool(|_| {}).unwrap().fingerprint();
-        let changes: [fn(&mut PoolConfig); 7] = [
+        let changes: [fn(&mut PoolConfig); 8] = [
+            |c| c.uid_base = 2000,
             |c| c.prefix = "other".into(),
             |c| c.interface_prefix = "ot".into(),
             |c| c.subnet = "10.1.0.0/20".parse().unwrap(),

@@ -207,7 +207,9 @@ pub fn request<P: Serialize>(id: u64, method: &str, params: &P) -> serde_json::R
 }
 
 fn line<T: Serialize>(message: &T) -> Vec<u8> {
-    let mut line = serde_json::to_vec(message).expect("our own types have string keys and finite numbers");
+    // Most lines fit, so most lines are written without growing.
+    let mut line = Vec::with_capacity(1024);
+    serde_json::to_writer(&mut line, message).expect("our own types have string keys and finite numbers");
     line.push(b'\n');
     line
 }

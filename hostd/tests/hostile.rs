@@ -1,6 +1,8 @@
 //! Clients that mean harm or are broken: each gets its typed refusal or a closed connection, an honest
 //! client beside them is served throughout, and the daemon's memory stays bounded.
 
+// It becomes other users thread by thread and reads /proc, which only Linux has.
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 // One system call below has no safe wrapper that acts on a single thread.
 #![allow(unsafe_code)]

@@ -433,7 +433,7 @@ async fn a_user_at_the_connection_cap_loses_the_idle_ones() {
     let home = Home::new(&["server.max_connections_per_user=3"]);
     home.set_latency(300);
     let daemon = home.start().await;
-    let busy = daemon.client().await;
+    let busy = daemon.only_client().await;
     let mut idle = daemon.raw().await;
     let watch = daemon.client().await;
     watch.status(StatusParams::default()).await.unwrap();
@@ -465,7 +465,7 @@ async fn when_all_connections_work_the_new_one_is_refused() {
     let home = Home::new(&["server.max_connections=2"]);
     home.set_latency(500);
     let daemon = home.start().await;
-    let (one, two) = (daemon.client().await, daemon.client().await);
+    let (one, two) = (daemon.only_client().await, daemon.client().await);
     let running = [(one, "a"), (two.clone(), "b")]
         .map(|(client, id)| tokio::spawn(async move { client.create(create(id)).await }));
     until("both run", async || two.status(StatusParams::default()).await.unwrap().operations == 2).await;
@@ -592,5 +592,37 @@ fn the_help_names_every_flag() {
         "--print-default-config",
     ] {
         assert!(text.contains(flag), "{flag} is not in\n{text}");
+    }
+}
+
+/// What a packager installs and what the daemon assumes are written down in two places.
+#[test]
+fn the_units_agree_with_the_defaults() {
+    let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/systemd");
+    let read = |name: &str| fs::read_to_string(units.join(name)).unwrap();
+    let setting = |unit: &str, key: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
+        line.unwrap_or_else(|| panic!("{key} is missing")).to_owned()
+    };
+    let config = hostd::config::Config::default();
+    let (service, socket) = (read("hostd.service"), read("hostd.socket"));
+    assert_eq!(setting(&socket, "ListenStream"), config.paths.socket.to_str().unwrap());
+    assert_eq!(setting(&socket, "SocketGroup"), config.paths.socket_group);
+    assert_eq!(setting(&socket, "SocketMode"), "0660");
+    assert_eq!(setting(&service, "Type"), "notify");
+    let stop: u64 = setting(&service, "TimeoutStopSec").parse().unwrap();
+    assert!(stop > config.lifecycle.shutdown_grace_seconds + 5, "{stop}");
+    let state = format!("/var/lib/{}", setting(&service, "StateDirectory"));
+    assert_eq!(state, config.paths.state.to_str().unwrap());
+    let folder = config.paths.socket.parent().unwrap().to_str().unwrap().to_owned();
+    assert!(
+        read("hostd.tmpfiles").contains(&format!("d {folder} 0750 root {}\n", config.paths.socket_group))
+    );
+    assert!(read("hostd.sysusers").contains(&format!("g {} -\n", config.paths.socket_group)));
+    // A mount namespace of the service would hide the clones' mounts from the host.
+    for harmful in
+        ["ProtectSystem=", "PrivateTmp=", "PrivateMounts=", "ReadWritePaths=", "MemoryDenyWriteExecute="]
+    {
+        assert!(!service.lines().any(|line| line.starts_with(harmful)), "{harmful}");
     }
 }

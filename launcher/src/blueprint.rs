@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
@@ -18,6 +17,7 @@ use crate::config::{Config, NetworkMode, OnMissing};
 use crate::display::Display;
 use crate::flags::Flags;
 use crate::folders::{self, PrivateUid, Purpose};
+use crate::runfolder::RunFolder;
 
 /// The browser's home inside; in memory, gone with the browser.
 const HOME: &str = "/home/browser";
@@ -91,6 +91,8 @@ pub(crate) struct Wishes {
     pub(crate) resolver: Option<std::net::IpAddr>,
     /// Downloads into folders that the browser does not see are wanted (clients that name a folder over the pipe).
     pub(crate) stage_downloads: bool,
+    /// Nothing will be started: folders keep their owner and stay free.
+    pub(crate) only_explain: bool,
 }
 
 /// What will be started, and what must live as long as it.
@@ -103,7 +105,7 @@ pub(crate) struct Blueprint {
     /// The profile on the host; `None` when it is in memory.
     pub(crate) profile: Option<PathBuf>,
     /// The host's side of `STAGING`.
-    pub(crate) staging: Option<tempfile::TempDir>,
+    pub(crate) staging: Option<PathBuf>,
     /// Folders that the browser may write to, at the same path inside and outside.
     pub(crate) shared: Vec<PathBuf>,
     pub(crate) notices: Vec<String>,
@@ -116,7 +118,7 @@ pub(crate) struct Blueprint {
 enum Held {
     Uid(PrivateUid),
     Folder(Flock<OwnedFd>),
-    File(tempfile::NamedTempFile),
+    Run(RunFolder),
 }
 
 impl Blueprint {
@@ -185,13 +187,25 @@ impl Blueprint {
                 }
             };
             policy.identity.host_uid = Some(uid);
-            for folder in &writable.folders {
-                held.push(Held::Folder(folders::give_to(folder, uid)?));
+            if !wishes.only_explain {
+                for folder in &writable.folders {
+                    let lock = folders::hold(folder)?;
+                    folders::give_to(&lock, folder, uid)?;
+                    held.push(Held::Folder(lock));
+                }
             }
+        } else if let (Some(profile), false) = (&profile, wishes.only_explain) {
+            held.push(Held::Folder(folders::hold(profile)?));
         }
-        let staging = match wishes.stage_downloads {
-            true => Some(staging_folder(policy.identity.host_uid)?),
+        let run_folder = match wishes.stage_downloads || !headless {
+            true => Some(RunFolder::new(policy.identity.host_uid).map_err(in_run_folder)?),
             false => None,
+        };
+        let staging = match &run_folder {
+            Some(folder) if wishes.stage_downloads => {
+                Some(folder.subfolder("downloads").map_err(in_run_folder)?)
+            }
+            _ => None,
         };
 
         policy.network = match (config.network, wishes.filtered) {
@@ -223,9 +237,7 @@ impl Blueprint {
             policy.files.push(FileRule::writable(profile, PROFILE));
         }
         if let Some(staging) = &staging {
-            policy
-                .files
-                .push(FileRule::writable(staging.path(), STAGING));
+            policy.files.push(FileRule::writable(staging, STAGING));
         }
         policy.files.extend(
             shared
@@ -248,15 +260,14 @@ impl Blueprint {
                 policy.layers.set(layer, Requirement::Optional);
             }
         }
-        if !headless {
+        if let (false, Some(folder)) = (headless, &run_folder) {
             let display = Display::from_environment()?;
             notices.extend(display.notice());
-            let (rules, variables, file) =
-                display.grant(HOME, TEMPORARY, policy.identity.host_uid)?;
+            let (rules, variables) = display.grant(HOME, TEMPORARY, folder)?;
             policy.files.extend(rules);
             policy.environment.extend(variables);
-            held.extend(file.map(Held::File));
         }
+        held.extend(run_folder.map(Held::Run));
         let gpu = config.gpu && Path::new("/dev/dri").exists();
         if gpu {
             policy.devices.push(DeviceRule {
@@ -431,36 +442,25 @@ fn list(folders: &[PathBuf]) -> String {
         .join(" or ")
 }
 
-/// A folder of our own for downloads on their way to a folder that the browser does not see.
-fn staging_folder(owner: Option<u32>) -> Result<tempfile::TempDir, LaunchError> {
-    let io = |source| LaunchError::Io {
-        what: "a folder for downloads".into(),
+fn in_run_folder(source: std::io::Error) -> LaunchError {
+    LaunchError::Io {
+        what: "the folder of this run".into(),
         source,
-    };
-    let folder = tempfile::Builder::new()
-        .prefix("browser-launcher-")
-        .tempdir()
-        .map_err(io)?;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).map_err(io)?;
-    if let Some(uid) = owner {
-        std::os::unix::fs::chown(folder.path(), Some(uid), Some(uid)).map_err(io)?;
     }
-    Ok(folder)
 }
 
 fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
     let mut files = FileRule::system_programs();
-    // Whatever a site put there is not needed to show pages, and may be private.
-    for folder in ["/usr/local", "/usr/src"] {
-        if Path::new(folder).is_dir() && !chromium.executable.starts_with(folder) {
-            files.push(FileRule::hidden(folder));
-        }
-    }
+    files.extend(site_folders(chromium).into_iter().map(FileRule::hidden));
     if !chromium.executable.starts_with("/usr") {
         files.push(FileRule::programs(chromium.folder()));
     }
     let read = [
         "/etc/fonts",
+        // Without these two, every process of the browser would search for its libraries and the first one would read
+        // every font of the system, at every start.
+        "/etc/ld.so.cache",
+        "/var/cache/fontconfig",
         "/etc/localtime",
         "/etc/ssl/certs",
         "/etc/pki/tls/certs",
@@ -476,6 +476,38 @@ fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
         files.extend(["/etc/resolv.conf", "/etc/hosts"].map(FileRule::read_only_if_present));
     }
     files
+}
+
+/// What a site put below `/usr` itself: not needed to show pages, and perhaps private. Its fonts are needed.
+fn site_folders(chromium: &Chromium) -> Vec<PathBuf> {
+    let is_filled = |folder: &Path| {
+        folder
+            .read_dir()
+            .is_ok_and(|mut entries| entries.next().is_some())
+    };
+    let mut hidden = Vec::new();
+    for folder in ["/usr/local", "/usr/src"].map(Path::new) {
+        if !folder.is_dir() || chromium.executable.starts_with(folder) {
+            continue;
+        }
+        let fonts = folder.join("share/fonts");
+        if is_filled(&fonts) {
+            hidden.extend(others_in(folder, "share"));
+            hidden.extend(others_in(&folder.join("share"), "fonts"));
+        } else {
+            hidden.push(folder.to_owned());
+        }
+    }
+    hidden
+}
+
+/// Everything in a folder but one entry. Links lead to what is hidden or shown by its own name.
+fn others_in(folder: &Path, but: &str) -> Vec<PathBuf> {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    let others = entries.filter(|entry| {
+        entry.file_name() != but && entry.file_type().is_ok_and(|kind| !kind.is_symlink())
+    });
+    others.map(|entry| entry.path()).collect()
 }
 
 fn environment() -> BTreeMap<String, String> {
@@ -550,5 +582,86 @@ fn add_switches(
         "OptimizationHints",
     ] {
         flags.add_to_list("disable-features", feature);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flags::Strictness;
+
+    fn flags(arguments: &[&str]) -> Flags {
+        Flags::parse(arguments, Strictness::Refuse).expect("harmless")
+    }
+
+    #[test]
+    fn how_the_caller_wants_to_talk_is_read_from_the_switches() {
+        let read = |arguments: &[&str]| Debugging::take_from(&mut flags(arguments));
+        assert_eq!(
+            read(&["--remote-debugging-pipe"]).expect("pipe"),
+            Debugging::Pipe
+        );
+        assert_eq!(
+            read(&["--remote-debugging-port=0"]).expect("port"),
+            Debugging::Port(0)
+        );
+        assert_eq!(
+            read(&["--headless", "--dump-dom"]).expect("command"),
+            Debugging::Command
+        );
+        assert_eq!(read(&[]).expect("nothing said"), Debugging::Pipe);
+        for wrong in [
+            "--remote-debugging-port=x",
+            "--remote-debugging-port=-1",
+            "--remote-debugging-pipe=cbor",
+        ] {
+            assert!(read(&[wrong]).is_err(), "{wrong}");
+        }
+        assert!(read(&["--remote-debugging-pipe", "--remote-debugging-port=1"]).is_err());
+    }
+
+    #[test]
+    fn paths_are_mapped_or_refused() {
+        let shared = [PathBuf::from("/srv/media")];
+        let map = PathMap {
+            profile: Some(Path::new("/srv/profile")),
+            shared: &shared,
+            readable: &[PathBuf::from("/srv/extension")],
+            working: Some(Path::new("/srv/media")),
+        };
+        let rewritten = |arguments: &[&str]| {
+            let mut flags = flags(arguments);
+            map.rewrite_paths(&mut flags).map(|()| flags.to_arguments())
+        };
+        assert_eq!(
+            rewritten(&["--screenshot=/srv/media/a.png"]).expect("shared"),
+            ["--screenshot=/srv/media/a.png"]
+        );
+        assert_eq!(
+            rewritten(&["--screenshot=a.png"]).expect("relative"),
+            ["--screenshot=/srv/media/a.png"]
+        );
+        assert_eq!(
+            rewritten(&["--screenshot"]).expect("default name"),
+            ["--screenshot"]
+        );
+        assert_eq!(
+            rewritten(&["--log-net-log=/srv/profile/net"]).expect("profile"),
+            ["--log-net-log=/home/browser/profile/net"]
+        );
+        assert_eq!(
+            rewritten(&["--disk-cache-dir=/tmp/cache"]).expect("left to the browser"),
+            [] as [&str; 0]
+        );
+        assert!(rewritten(&["--load-extension=/srv/extension/one"]).is_ok());
+        for wrong in [
+            "--screenshot=/etc/a.png",
+            "--screenshot=/srv/media/../secret/a.png",
+            "--print-to-pdf=/srv/mediaother/a.pdf",
+            "--load-extension=/srv/extension,/srv/other",
+            "--profile-directory=../x",
+        ] {
+            assert!(rewritten(&[wrong]).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The display of a headed browser: one socket, and for X11 the cookie that opens it.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use sandbox::FileRule;
 
 use crate::LaunchError;
+use crate::runfolder::RunFolder;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Display {
@@ -21,11 +21,7 @@ pub(crate) enum Display {
     },
 }
 
-type Grant = (
-    Vec<FileRule>,
-    Vec<(String, String)>,
-    Option<tempfile::NamedTempFile>,
-);
+type Grant = (Vec<FileRule>, Vec<(String, String)>);
 
 impl Display {
     /// Wayland where there is one, else X11: Wayland keeps clients apart, X11 does not.
@@ -88,12 +84,12 @@ impl Display {
         }
     }
 
-    /// The file rules and variables that open the display, and a file that must stay while the browser runs.
+    /// The file rules and variables that open the display. `folder` is where the browser may find a copy of the cookie.
     pub(crate) fn grant(
         &self,
         home: &str,
         runtime: &str,
-        owner: Option<u32>,
+        folder: &RunFolder,
     ) -> Result<Grant, LaunchError> {
         match self {
             Display::Wayland { name, socket } => {
@@ -101,8 +97,10 @@ impl Display {
                     path: Path::new(runtime).join(name),
                     source: Some(socket.clone()),
                 };
-                let variables = vec![("WAYLAND_DISPLAY".to_owned(), name.clone())];
-                Ok((vec![rule], variables, None))
+                Ok((
+                    vec![rule],
+                    vec![("WAYLAND_DISPLAY".to_owned(), name.clone())],
+                ))
             }
             Display::X11 {
                 name,
@@ -114,32 +112,25 @@ impl Display {
                     source: None,
                 }];
                 let mut variables = vec![("DISPLAY".to_owned(), name.clone())];
-                let Some(authority) = authority else {
-                    return Ok((rules, variables, None));
-                };
-                // A copy, because the browser's private uid may not read the original.
-                let io = |source| LaunchError::Io {
-                    what: authority.display().to_string(),
-                    source,
-                };
-                let cookie = std::fs::read(authority).map_err(io)?;
-                let mut copy = tempfile::Builder::new()
-                    .prefix("browser-launcher-")
-                    .tempfile()
-                    .map_err(io)?;
-                copy.write_all(&cookie).map_err(io)?;
-                if let Some(uid) = owner {
-                    std::os::unix::fs::fchown(&copy, Some(uid), Some(uid)).map_err(io)?;
+                if let Some(authority) = authority {
+                    let io = |source| LaunchError::Io {
+                        what: authority.display().to_string(),
+                        source,
+                    };
+                    // A copy, because the browser's private uid may not read the original.
+                    let copy = folder
+                        .file("authority", &std::fs::read(authority).map_err(io)?)
+                        .map_err(io)?;
+                    let inside = Path::new(home).join(".Xauthority");
+                    variables.push(("XAUTHORITY".to_owned(), inside.display().to_string()));
+                    rules.push(FileRule::ReadOnly {
+                        path: inside,
+                        source: Some(copy),
+                        execute: false,
+                        optional: false,
+                    });
                 }
-                let inside = Path::new(home).join(".Xauthority");
-                variables.push(("XAUTHORITY".to_owned(), inside.display().to_string()));
-                rules.push(FileRule::ReadOnly {
-                    path: inside,
-                    source: Some(copy.path().to_owned()),
-                    execute: false,
-                    optional: false,
-                });
-                Ok((rules, variables, Some(copy)))
+                Ok((rules, variables))
             }
         }
     }
@@ -174,8 +165,9 @@ mod tests {
             name: "wayland-1".into(),
             socket: "/run/user/7/wayland-1".into(),
         };
-        let (rules, variables, file) = display
-            .grant("/home/browser", "/home/browser/tmp", None)
+        let folder = RunFolder::new(None).expect("folder");
+        let (rules, variables) = display
+            .grant("/home/browser", "/home/browser/tmp", &folder)
             .expect("grant");
         assert_eq!(
             rules,
@@ -188,7 +180,6 @@ mod tests {
             variables,
             [("WAYLAND_DISPLAY".to_owned(), "wayland-1".to_owned())]
         );
-        assert!(file.is_none());
     }
 
     #[test]
@@ -200,12 +191,12 @@ mod tests {
             socket: "/tmp/.X11-unix/X5".into(),
             authority: Some(cookie.path().to_owned()),
         };
-        let (rules, variables, copy) = display
-            .grant("/home/browser", "/home/browser/tmp", None)
+        let folder = RunFolder::new(None).expect("folder");
+        let (rules, variables) = display
+            .grant("/home/browser", "/home/browser/tmp", &folder)
             .expect("grant");
-        let copy = copy.expect("a copy");
-        assert_eq!(std::fs::read(copy.path()).expect("read"), b"\x01\x00cookie");
-        assert_eq!(rules[1].source(), Some(copy.path()));
+        let copy = rules[1].source().expect("a copy");
+        assert_eq!(std::fs::read(copy).expect("read"), b"\x01\x00cookie");
         assert!(variables.contains(&("XAUTHORITY".into(), "/home/browser/.Xauthority".into())));
     }
 }

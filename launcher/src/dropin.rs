@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -34,7 +35,7 @@ pub fn run(
     let say = |text: &str| eprintln!("browser-launcher: {text}");
     if !config.enabled {
         say("enabled = false: the browser runs WITHOUT this sandbox");
-        return Err(run_bare(&config, flags));
+        return Err(run_bare(&config, flags, client.as_ref()));
     }
     let wants_pipe = flags.has("remote-debugging-pipe");
     if wants_pipe && client.is_none() {
@@ -66,7 +67,7 @@ pub fn run(
         Err(error) if error.missing_layer().is_some() && config.on_missing == OnMissing::Warn => {
             say(&error.to_string());
             say("on_missing = \"warn\": the browser runs WITHOUT this sandbox");
-            return Err(run_bare(&config, flags));
+            return Err(run_bare(&config, flags, client.as_ref()));
         }
         other => other?,
     };
@@ -104,9 +105,8 @@ fn begin(
             let blueprint = browser.blueprint();
             let staging = blueprint
                 .staging
-                .as_ref()
-                .expect("a pipe client has a staging folder")
-                .path();
+                .as_deref()
+                .expect("a pipe client has a staging folder");
             let downloads = Downloads::new(
                 staging,
                 blueprint.shared.clone(),
@@ -224,13 +224,23 @@ fn when_ended(browser: &Browser) -> std::io::Result<oneshot::Receiver<()>> {
 
 /// Becomes the browser itself, without any sandbox of ours. The filter of switches stays: Chromium's own sandbox is
 /// then the only one. Returns only if that fails.
-fn run_bare(config: &Config, flags: Flags) -> LaunchError {
+fn run_bare(config: &Config, flags: Flags, client: Option<&(OwnedFd, OwnedFd)>) -> LaunchError {
     let chromium = match Chromium::find(config.browser.as_deref(), Flavor::Full) {
         Ok(chromium) => chromium,
         Err(error) => return error.into(),
     };
-    let mut command = Command::new(&chromium.executable);
-    let source = command.args(flags.to_arguments()).exec();
+    for end in client.iter().flat_map(|(input, output)| [input, output]) {
+        // The client's pipe is at the numbers that Chromium expects; it only has to stay open.
+        if let Err(errno) = fcntl(end, FcntlArg::F_SETFD(FdFlag::empty())) {
+            return LaunchError::Io {
+                what: "the debugging pipe".into(),
+                source: errno.into(),
+            };
+        }
+    }
+    let source = Command::new(&chromium.executable)
+        .args(flags.to_arguments())
+        .exec();
     LaunchError::Io {
         what: chromium.executable.display().to_string(),
         source,

@@ -32,9 +32,7 @@ pub enum FolderError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error(
-        "{path} is in use by another confined browser that was started by root; give each its own folder"
-    )]
+    #[error("{path} is in use by another confined browser; give each its own")]
     InUse { path: PathBuf },
 }
 
@@ -187,7 +185,7 @@ fn homes() -> Vec<PathBuf> {
 /// Uids that no distribution hands out, from systemd's table of ranges; one for each browser that root starts.
 const PRIVATE_UIDS: std::ops::RangeInclusive<u32> = 60578..=61183;
 
-fn is_private_uid(uid: u32) -> bool {
+pub(crate) fn is_private_uid(uid: u32) -> bool {
     PRIVATE_UIDS.contains(&uid)
 }
 
@@ -234,34 +232,37 @@ impl PrivateUid {
     }
 }
 
-/// Gives a folder and everything in it to the private uid of a browser, and keeps other browsers of root off it while
-/// the returned lock lives. Links are not followed; what belongs to somebody else is an error, not a gift.
-pub(crate) fn give_to(path: &Path, uid: u32) -> Result<Flock<OwnedFd>, FolderError> {
+/// Keeps other confined browsers off a folder while the returned lock lives. Chromium's own lock in a profile names a
+/// host and a process id, which mean nothing across sandboxes.
+pub(crate) fn hold(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
     let io = |errno: Errno| FolderError::Io {
         path: path.to_owned(),
         source: errno.into(),
     };
-    let folder = open(
-        path,
-        OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(io)?;
-    let lock =
-        Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
-            Errno::EWOULDBLOCK => FolderError::InUse {
-                path: path.to_owned(),
-            },
-            errno => io(errno),
-        })?;
-    give_entries(lock.as_fd(), path, uid)?;
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let folder = open(path, flags, Mode::empty()).map_err(io)?;
+    Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => FolderError::InUse {
+            path: path.to_owned(),
+        },
+        errno => io(errno),
+    })
+}
+
+/// Gives a folder that is held, and everything in it, to the private uid of a browser. Links are not followed; what
+/// belongs to somebody else is an error, not a gift.
+pub(crate) fn give_to(folder: &Flock<OwnedFd>, path: &Path, uid: u32) -> Result<(), FolderError> {
+    let io = |errno: Errno| FolderError::Io {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    give_entries(folder.as_fd(), path, uid)?;
     fchown(
-        lock.as_fd(),
+        folder.as_fd(),
         Some(Uid::from_raw(uid)),
         Some(Gid::from_raw(uid)),
     )
-    .map_err(io)?;
-    Ok(lock)
+    .map_err(io)
 }
 
 fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), FolderError> {
@@ -400,7 +401,8 @@ mod tests {
         fs::write(base.path().join("sub/file"), "x").expect("write");
         std::os::unix::fs::symlink("/etc/hostname", base.path().join("link")).expect("link");
         let before = fs::metadata("/etc/hostname").expect("meta").uid();
-        let lock = give_to(base.path(), uid).expect("given");
+        let lock = hold(base.path()).expect("held");
+        give_to(&lock, base.path(), uid).expect("given");
         assert_eq!(
             base.path().join("sub/file").metadata().expect("meta").uid(),
             uid
@@ -411,14 +413,10 @@ mod tests {
             before,
             "the link was not followed"
         );
-        assert!(matches!(
-            give_to(base.path(), uid + 1),
-            Err(FolderError::InUse { .. })
-        ));
-        drop(lock);
+        assert!(matches!(hold(base.path()), Err(FolderError::InUse { .. })));
         fs::hard_link(base.path().join("sub/file"), base.path().join("second")).expect("link");
         assert!(
-            give_to(base.path(), uid)
+            give_to(&lock, base.path(), uid)
                 .expect_err("hard link")
                 .to_string()
                 .contains("second name")

@@ -204,7 +204,8 @@ impl Launcher {
     }
 
     /// Says in plain words what the browser will see and may do, with the exact arguments. Starts nothing.
-    pub fn explain(self) -> Result<String, LaunchError> {
+    pub fn explain(mut self) -> Result<String, LaunchError> {
+        self.wishes.only_explain = true;
         let allow = self.config.allow.clone();
         let blueprint = Blueprint::new(&self.config, self.wishes)?;
         let mut text = format!("Browser: {}\n", blueprint.chromium.executable.display());
@@ -555,6 +556,16 @@ impl Browser {
                 });
             }
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Browser {
+    /// At once and here, not when the last thread that knows the sandbox happens to end.
+    fn drop(&mut self) {
+        if let Ok(mut sandbox) = self.sandbox.lock() {
+            // An error means that it is gone already.
+            let _ = sandbox.kill();
         }
     }
 }

@@ -21,8 +21,10 @@ pub mod fuzzing;
 pub mod inherited;
 mod launch;
 mod log;
+mod peer;
 pub mod probe;
 mod ready;
+mod runfolder;
 mod services;
 
 pub use blueprint::Debugging;

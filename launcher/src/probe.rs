@@ -1,10 +1,79 @@
 //! `probe`: what a compromised browser process could reach.
+//!
+//! First the confined browser itself is started, to show that it runs and that its own sandbox is alive. Then the escape
+//! battery of `sandbox` runs in its place, under exactly the same policy. The battery reaches only for canaries that it
+//! put up itself, on this machine's loopback; no packet is sent anywhere else.
 
 use std::process::ExitCode;
 
-use crate::config::Config;
+use sandbox::battery::{self, Options, Report};
+use serde_json::json;
 
-pub fn run(_config: &Config, _as_json: bool) -> ExitCode {
-    eprintln!("browser-launcher: not built yet");
-    ExitCode::FAILURE
+use crate::blueprint::{Blueprint, Wishes};
+use crate::config::Config;
+use crate::launch::{LaunchError, Launcher};
+use crate::ready::RendererProof;
+
+/// Prints the report; exit code 1 when something got through.
+pub fn run(config: &Config, as_json: bool) -> ExitCode {
+    let (version, proof, report) = match probe(config) {
+        Ok(found) => found,
+        Err(error) if as_json => {
+            let problem = json!({ "code": "probe-failed", "message": error.to_string(), "hint": null, "retryable": false });
+            println!("{}", json!({ "success": false, "error": problem }));
+            return ExitCode::from(error.exit_code());
+        }
+        Err(error) => {
+            eprintln!("browser-launcher: {error}");
+            return ExitCode::from(error.exit_code());
+        }
+    };
+    let open = report.open().count();
+    if as_json {
+        println!(
+            "{}",
+            json!({ "success": true, "data": { "browser": version, "renderer": proof, "open": open, "battery": report } })
+        );
+    } else {
+        println!(
+            "{version} started; renderer {} is in a user namespace of its own with {} filter(s) of its own.",
+            proof.pid, proof.own_seccomp_filters
+        );
+        println!("In its place, under the same policy:\n\n{report}");
+    }
+    if open == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn probe(config: &Config) -> Result<(String, RendererProof, Report), LaunchError> {
+    let arguments = ["--headless"];
+    let mut browser = Launcher::new(config.clone())
+        .arguments(arguments)?
+        .launch()?;
+    let (version, proof) = (
+        browser.version().to_owned(),
+        browser
+            .renderer()
+            .expect("a browser with a pipe has proved itself")
+            .clone(),
+    );
+    browser
+        .stop(std::time::Duration::from_secs(5))
+        .map_err(|source| LaunchError::Io {
+            what: "the browser".into(),
+            source,
+        })?;
+    drop(browser);
+
+    let mut wishes = Wishes::default();
+    wishes.flags.set("headless", None);
+    let blueprint = Blueprint::new(config, wishes)?;
+    let options = Options {
+        bubblewrap: config.bwrap_path.clone(),
+        ..Options::default()
+    };
+    Ok((version, proof, battery::run(&blueprint.policy, &options)?))
 }

@@ -83,7 +83,7 @@ impl Observer {
             match self.look() {
                 Sight::Confined(proof) => return Ok(proof),
                 Sight::NothingYet(seen) if Instant::now() >= deadline => return Err(seen),
-                Sight::NothingYet(_) => std::thread::sleep(Duration::from_millis(2)),
+                Sight::NothingYet(_) => std::thread::sleep(Duration::from_millis(4)),
             }
         }
     }

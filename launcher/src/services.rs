@@ -88,10 +88,13 @@ fn into_tokio(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
 
 async fn carry(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<Sandbox>>) {
     loop {
-        let Ok((mut client, _)) = listener.accept().await else {
+        let Ok((mut client, peer)) = listener.accept().await else {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             continue;
         };
+        if !is_ours(&client, peer) {
+            continue;
+        }
         let sandbox = Arc::clone(&sandbox);
         tokio::spawn(async move {
             let inside = tokio::task::spawn_blocking(move || {
@@ -112,4 +115,13 @@ async fn carry(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<
             let _ = tokio::io::copy_bidirectional(&mut client, &mut browser).await;
         });
     }
+}
+
+/// Only the user who started the browser, and root, may talk to it.
+fn is_ours(client: &tokio::net::TcpStream, peer: std::net::SocketAddr) -> bool {
+    let owner = client
+        .local_addr()
+        .ok()
+        .and_then(|own| crate::peer::uid(peer, own));
+    owner.is_some_and(|uid| uid == 0 || uid == nix::unistd::geteuid().as_raw())
 }

@@ -101,6 +101,20 @@ fn a_port_client_reaches_the_browser_through_the_relay() {
                     "{version}"
                 );
             }
+            if is_root() {
+                // Another user of the machine is turned away.
+                let script = format!(
+                    "import socket;s=socket.create_connection(('127.0.0.1',{port}));s.settimeout(20);s.sendall(b'GET /json/version HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n');print(len(s.recv(100)))"
+                );
+                let mut stranger = Command::new("/usr/bin/python3");
+                stranger.args(["-c", &script]).uid(ORDINARY).gid(ORDINARY);
+                let output = finish(stranger);
+                assert!(
+                    text(&output.stdout).trim() == "0"
+                        || text(&output.stderr).contains("ConnectionReset"),
+                    "{output:?}"
+                );
+            }
             // The browser's own port is not the host's: only the launcher listens here.
             let listening = std::fs::read_to_string("/proc/net/tcp").expect("sockets");
             assert_eq!(
@@ -256,6 +270,9 @@ fn going_on_without_must_be_written_out() {
             "{}",
             text(&output.stderr)
         );
+        // A pipe client keeps its pipe.
+        let said = client_over_pipe(&setup);
+        assert!(said.contains("\"product\":\"Chrome/"), "{said}");
         // Even then the filter holds.
         assert_eq!(
             setup.run(&["--headless", "--no-sandbox"]).status.code(),
@@ -281,8 +298,8 @@ fn a_pipe_client_without_a_pipe_is_told() {
 }
 
 #[test]
-fn version_and_explain_and_doctor_answer() {
-    as_root_and_as_user("version_and_explain_and_doctor_answer", || {
+fn version_explain_probe_and_doctor_answer() {
+    as_root_and_as_user("version_explain_probe_and_doctor_answer", || {
         let setup = Setup::new();
         let mut command = setup.drop_in();
         command.arg("--version");
@@ -304,6 +321,19 @@ fn version_and_explain_and_doctor_answer() {
         );
 
         let mut command = Command::new(LAUNCHER);
+        command.args(["probe", "--json"]);
+        let output = finish(command);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
+        assert_eq!(report["data"]["open"], 0, "{report}");
+        assert!(
+            report["data"]["battery"]["findings"]
+                .as_array()
+                .is_some_and(|list| list.len() >= 40),
+            "{report}"
+        );
+
+        let mut command = Command::new(LAUNCHER);
         command.args(["doctor", "--json"]);
         let output = finish(command);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -315,6 +345,20 @@ fn version_and_explain_and_doctor_answer() {
                 .is_some_and(|version| version.contains("Chromium"))
         );
     });
+}
+
+/// A pipe client in three lines of shell: one call, one answer.
+fn client_over_pipe(setup: &Setup) -> String {
+    let program = setup.drop_in();
+    let script = r#"dir=$(mktemp -d) && mkfifo "$dir/a" "$dir/b" && { "$0" --headless --remote-debugging-pipe 3<"$dir/a" 4>"$dir/b" & exec 5>"$dir/a" 6<"$dir/b"; printf '{"id":1,"method":"Browser.getVersion"}\0' >&5; head -c 120 <&6; printf '{"id":2,"method":"Browser.close"}\0' >&5; wait; rm -r "$dir"; }"#;
+    let mut command = Command::new("/bin/sh");
+    command
+        .arg("-c")
+        .arg(script)
+        .arg(program.get_program())
+        .env("BROWSER_LAUNCHER_CONFIG", setup.file());
+    let output = finish(command);
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
 /// A display of the test's own.
@@ -465,4 +509,121 @@ fn no_folder_is_left_behind() {
         assert_eq!(ours(), before);
         assert!(!Path::new("/tmp/.org.chromium.Chromium").exists());
     });
+}
+
+#[test]
+fn limits_are_kept_or_nothing_starts() {
+    as_root_and_as_user("limits_are_kept_or_nothing_starts", || {
+        let mut setup = Setup::new();
+        setup.config.memory_mib = Some(2048);
+        let launch = |setup: &Setup| {
+            Launcher::new(setup.config.clone())
+                .flavor(Flavor::HeadlessShell)
+                .launch()
+        };
+        // Which of the two depends on the machine; silently going without is neither.
+        match launch(&setup) {
+            Ok(browser) => {
+                assert!(matches!(
+                    browser.limits(),
+                    sandbox::LimitKeeper::Cgroup(_) | sandbox::LimitKeeper::Scope(_)
+                ));
+                stop(browser);
+            }
+            Err(error) => {
+                assert_eq!(
+                    error.missing_layer(),
+                    Some(sandbox::Layer::Limits),
+                    "{error}"
+                );
+                setup.config.on_missing = OnMissing::Warn;
+                let browser = launch(&setup).expect("limits were said to be optional");
+                let state = browser
+                    .layers()
+                    .into_iter()
+                    .find(|(layer, _)| *layer == sandbox::Layer::Limits)
+                    .expect("limits")
+                    .1;
+                assert!(
+                    matches!(state, sandbox::LayerState::Missing(_)),
+                    "{state:?}"
+                );
+                stop(browser);
+            }
+        }
+    });
+}
+
+/// Only root can prepare a network namespace for another.
+#[test]
+fn a_prepared_network_namespace_is_the_browsers() {
+    let _alone = alone();
+    require_tools();
+    let launch = |namespace| {
+        Launcher::new(launcher::Config::default())
+            .flavor(Flavor::HeadlessShell)
+            .network_namespace(namespace)
+            .launch()
+    };
+    let own: std::os::fd::OwnedFd = std::fs::File::open("/proc/self/ns/net")
+        .expect("open")
+        .into();
+    if !is_root() {
+        return assert!(launch(own).is_err(), "an ordinary user has no such right");
+    }
+    let prepared = std::thread::spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace");
+        std::fs::File::open("/proc/thread-self/ns/net").expect("open")
+    });
+    let prepared = prepared.join().expect("thread");
+    let inode = std::os::unix::fs::MetadataExt::ino(&prepared.metadata().expect("meta"));
+    let browser = launch(prepared.into()).unwrap_or_else(|error| panic!("{error}"));
+    let of_browser = std::fs::metadata(format!("/proc/{}/ns/net", browser.pid()))
+        .expect("the browser's namespace");
+    assert_eq!(std::os::unix::fs::MetadataExt::ino(&of_browser), inode);
+    stop(browser);
+}
+
+#[test]
+fn a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time() {
+    as_root_and_as_user(
+        "a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time",
+        || {
+            let setup = Setup::new();
+            let profile = format!(
+                "--user-data-dir={}",
+                setup.folder.path().join("profile").display()
+            );
+            let (mut first, _) = start_with_port(&setup, &[&profile]);
+            let output = setup.run(&["--headless", &profile, "--dump-dom", "about:blank"]);
+            assert!(
+                text(&output.stderr).contains("in use by another confined browser"),
+                "{}",
+                text(&output.stderr)
+            );
+            first.kill().expect("KILL");
+            first.wait().expect("wait");
+            // The lock of a browser that was killed stays in the profile; it must not keep the next one waiting.
+            let started = Instant::now();
+            let (mut second, _) = loop {
+                // The kernel needs a moment to end what the killed one had started.
+                match folder_is_free(&setup.folder.path().join("profile")) {
+                    true => break start_with_port(&setup, &[&profile]),
+                    false => std::thread::sleep(Duration::from_millis(20)),
+                }
+            };
+            assert!(
+                started.elapsed() < Duration::from_secs(15),
+                "{:?}",
+                started.elapsed()
+            );
+            kill(Pid::from_raw(second.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+            second.wait().expect("wait");
+        },
+    );
+}
+
+fn folder_is_free(folder: &Path) -> bool {
+    let folder = std::fs::File::open(folder).expect("open");
+    nix::fcntl::Flock::lock(folder, nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok()
 }

@@ -1,46 +1,14 @@
 //! Runs a program of the system in a sandbox: `cargo run -p sandbox --example run -- /usr/bin/id`.
 //! With `--explain` first, prints the plan instead.
 
-use sandbox::{FileRule, HostFacts, Launch, Network, Policy, Program, Stdio};
+#[cfg(target_os = "linux")]
+#[path = "linux/run.rs"]
+mod example;
 
+#[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
-    let explain = words.first().is_some_and(|word| word == "--explain");
-    if explain {
-        words.remove(0);
-    }
-    let [path, arguments @ ..] = &words[..] else {
-        return Err("usage: run [--explain] PROGRAM [ARGUMENT…]".into());
-    };
-    let mut policy = Policy::new("example");
-    policy.network = Network::None;
-    policy.files = FileRule::system_programs();
-    policy
-        .files
-        .extend(FileRule::identity_files(&policy.identity, "user", "/tmp"));
-    policy.files.push(FileRule::temporary("/tmp", 64 << 20));
-    policy.files.push(FileRule::temporary("/dev/shm", 64 << 20));
-    policy
-        .environment
-        .insert("PATH".into(), "/usr/bin:/bin".into());
-    policy.working_folder = "/tmp".into();
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(60001);
-    let program = Program {
-        path: path.into(),
-        arguments: arguments.to_vec(),
-    };
-    let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
-    if explain {
-        print!("{}", plan.explain());
-        return Ok(());
-    }
-    let mut sandbox = Launch::new(plan)
-        .stdin(Stdio::Inherit)
-        .stdout(Stdio::Inherit)
-        .stderr(Stdio::Inherit)
-        .spawn()?;
-    let timings = sandbox.timings();
-    let status = sandbox.wait()?;
-    eprintln!("{status}, started in {:?}", timings.total());
-    std::process::exit(status.code().unwrap_or(1))
+    example::main()
 }
+
+#[cfg(not(target_os = "linux"))]
+fn main() {}

@@ -138,7 +138,7 @@ pub enum Error {
     #[error("network mode filtered and a prepared network namespace go together: {0}")]
     NetworkNamespace(&'static str),
     /// A descriptor number that cannot be given to the program.
-    #[error("descriptor number {0}: use each number once, between 3 and 1023")]
+    #[error("descriptor number {0}: must be between 3 and 99")]
     Descriptor(i32),
     /// The target program could not be executed inside.
     #[error("{program}: cannot be executed inside the sandbox: {reason}")]

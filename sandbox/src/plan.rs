@@ -66,7 +66,7 @@ impl Plan {
     }
 
     /// Whether the program will be in another network namespace than the launcher.
-    pub(crate) fn own_network(&self) -> bool {
+    pub fn own_network(&self) -> bool {
         own_network(&self.policy)
     }
 }

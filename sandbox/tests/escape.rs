@@ -136,3 +136,26 @@ fn battery_with_a_terminal() {
         "without the layer the terminal must be in reach"
     );
 }
+
+/// The fork bomb and the memory hog notice when a limit is only written down: here the cgroup is an
+/// ordinary folder, behind which there is no kernel.
+#[test]
+fn limits_that_nobody_keeps_are_found_out() {
+    let parent = tempfile::tempdir().expect("folder");
+    for file in ["cgroup.controllers", "cgroup.subtree_control"] {
+        std::fs::write(parent.path().join(file), "cpu memory pids\n").expect("write");
+    }
+    let mut policy = policy();
+    policy.limits.memory_bytes = Some(32 << 20);
+    policy.limits.processes = Some(40);
+    let mut options = options();
+    options.cgroup_parent = Some(parent.path().to_owned());
+    let report = in_own_network(&ADDRESSES, move || {
+        run(&policy, &options).expect("the battery runs")
+    });
+    for name in ["many-processes", "much-memory"] {
+        let finding = report.findings.iter().find(|f| f.name == name);
+        let finding = finding.expect("the probe ran");
+        assert!(finding.is_open(), "{finding:?}");
+    }
+}

@@ -166,12 +166,18 @@ out.shutdown(socket.SHUT_WR); out.recv(1)
 ear = socket.socket(); ear.bind(("127.0.0.1", 9222)); ear.listen()
 print("listening", flush=True)
 line, _ = ear.accept(); line.sendall(b"hello outside"); line.close()
+import os; os.write(4, os.read(3, 100))
 "#;
     let mut policy = policy();
     policy.network = Network::Proxy { port: 3128 };
     let (mut reader, writer) = std::io::pipe().expect("pipe");
+    // Together with descriptors, because both want low numbers inside.
+    let (mut from_program, write_end) = std::io::pipe().expect("pipe");
+    let (read_end, mut to_program) = std::io::pipe().expect("pipe");
     let mut sandbox = Launch::new(program(&policy, "/usr/bin/python3", &["-c", SCRIPT]))
         .stdout(Stdio::Descriptor(writer.into()))
+        .descriptor(3, read_end.into())
+        .descriptor(4, write_end.into())
         .spawn()
         .expect("starts");
     let listener = sandbox.take_proxy_listener().expect("mode proxy");
@@ -187,6 +193,10 @@ line, _ = ear.accept(); line.sendall(b"hello outside"); line.close()
     let mut text = String::new();
     inside.read_to_string(&mut text).expect("read");
     assert_eq!(text, "hello outside");
+    to_program.write_all(b"through 3 and 4").expect("write");
+    let mut text = String::new();
+    from_program.read_to_string(&mut text).expect("read");
+    assert_eq!(text, "through 3 and 4");
     assert!(sandbox.wait().expect("ends").success());
     // The port exists inside only.
     assert!(TcpStream::connect(("127.0.0.1", 9222)).is_err());
@@ -319,4 +329,17 @@ fn two_sandboxes_do_not_see_each_other() {
         "{text}"
     );
     running.kill().expect("ends");
+}
+
+#[test]
+fn many_can_be_started_at_once() {
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            std::thread::spawn(move || output(&policy(), &format!("echo {number}; exit {number}")))
+        })
+        .collect();
+    for (number, thread) in threads.into_iter().enumerate() {
+        let (status, text) = thread.join().expect("thread");
+        assert_eq!((status, text), (number as i32, format!("{number}\n")));
+    }
 }

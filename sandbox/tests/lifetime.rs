@@ -18,7 +18,8 @@ fn policy_as(uid: u32) -> Policy {
     policy
 }
 
-/// Processes of the host that run as `uid`.
+/// Living processes of the host that run as `uid`. (One that has ended but was not yet collected by
+/// the machine's init is not alive.)
 fn processes_of(uid: u32) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     entries
@@ -27,11 +28,12 @@ fn processes_of(uid: u32) -> Vec<i32> {
         .filter(|pid| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
             status.is_ok_and(|text| {
-                text.lines().any(|line| {
-                    line.strip_prefix("Uid:")
-                        .and_then(|l| l.split_whitespace().next())
-                        == Some(&uid.to_string())
-                })
+                !text.contains("\nState:\tZ")
+                    && text.lines().any(|line| {
+                        line.strip_prefix("Uid:")
+                            .and_then(|l| l.split_whitespace().next())
+                            == Some(&uid.to_string())
+                    })
             })
         })
         .collect()
@@ -156,13 +158,14 @@ fn daemons_of_the_program_end_with_it() {
 #[test]
 fn a_killed_guard_leaves_nothing() {
     let uid = 61006;
-    let sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000"))
+    let mut sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000"))
         .spawn()
         .expect("starts");
     let guard = i32::try_from(sandbox.guard_pid()).expect("a pid");
     kill(Pid::from_raw(guard), Signal::SIGKILL).expect("kill");
+    // Only reaps: what is left after this was killed by nobody but the kernel.
+    sandbox.wait().expect("ended");
     nothing_left(uid);
-    drop(sandbox);
 }
 
 #[test]

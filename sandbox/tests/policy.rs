@@ -201,6 +201,21 @@ proptest! {
     }
 
     #[test]
+    fn nothing_that_is_read_panics(policy in policy(), at in any::<prop::sample::Index>(), noise in "\\PC{0,6}") {
+        let mut text = policy.to_string();
+        let mut at = at.index(text.len());
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        text.insert_str(at, &noise);
+        // Refused or understood; what is understood is valid and can be planned or refused in turn.
+        if let Ok(policy) = Policy::from_toml(&text) {
+            prop_assert_eq!(policy.validate(), Ok(()));
+            let _ = policy.plan(&all_folders(&policy), &true_program());
+        }
+    }
+
+    #[test]
     fn a_plan_depends_on_nothing_but_policy_and_facts(policy in policy()) {
         prop_assert_eq!(plan(&policy), plan(&policy));
     }

@@ -81,3 +81,111 @@ pub(super) fn only_dying(seen: &ObservedClone) -> bool {
     let rest = ObservedClone { jail: None, ..seen.clone() };
     seen.jail.as_ref().is_some_and(|jail| jail.dying) && rest.is_absent()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Limits;
+    use crate::host::Part;
+    use std::collections::BTreeSet;
+
+    fn id(digit: char) -> CloneId {
+        CloneId::try_from(digit.to_string().repeat(32)).unwrap()
+    }
+
+    fn theirs() -> Identity {
+        Identity::Foreign("made by hand".into())
+    }
+
+    /// A whole clone whose three bearers of identity are these.
+    fn seen(storage: Identity, network: Identity, jail: Identity) -> ObservedClone {
+        ObservedClone {
+            storage: Some(StorageSeen { identity: storage, snapshot: None, mounted: true, age: None }),
+            mounts: BTreeSet::from(["dev".to_owned()]),
+            limits: Some(Limits::default()),
+            network: Some(NetworkSeen { identity: network, complete: true }),
+            egress: true,
+            connections: true,
+            jail: Some(JailSeen { identity: jail, dying: false }),
+            processes: BTreeSet::from([7]),
+            service_ready: true,
+        }
+    }
+
+    fn whole(owner: char) -> ObservedClone {
+        seen(Identity::Clone(id(owner)), Identity::Clone(id(owner)), Identity::Clone(id(owner)))
+    }
+
+    #[test]
+    fn a_clone_owns_what_carries_its_mark_or_none() {
+        let mine = id('a');
+        assert_eq!(Claim::Clone(&mine).ours(&whole('a')), whole('a'));
+        let unmarked = seen(Identity::Unmarked, Identity::Unmarked, Identity::Unmarked);
+        assert_eq!(Claim::Clone(&mine).ours(&unmarked), unmarked);
+        assert_eq!(Claim::Clone(&mine).ours(&ObservedClone::default()), ObservedClone::default());
+        let left = Claim::Clone(&mine).ours(&whole('b'));
+        assert_eq!(left.parts(), [Part::Egress], "of another clone only our own table's entry is ours");
+        assert!(left.egress && left.connections);
+    }
+
+    #[test]
+    fn a_slot_owns_what_carries_any_of_our_marks() {
+        assert_eq!(Claim::Slot.ours(&whole('b')), whole('b'));
+        let foreign = seen(theirs(), theirs(), theirs());
+        assert_eq!(Claim::Slot.ours(&foreign).parts(), [Part::Egress]);
+    }
+
+    #[test]
+    fn what_hangs_on_something_foreign_is_foreign_with_it() {
+        let mine = || Identity::Clone(id('a'));
+        let owner = id('a');
+        let claim = Claim::Clone(&owner);
+        let under_their_jail = claim.ours(&seen(mine(), mine(), theirs()));
+        assert_eq!(under_their_jail.parts(), [Part::Storage, Part::Network, Part::Egress]);
+        assert!(!under_their_jail.service_ready && under_their_jail.processes.is_empty());
+        let on_their_storage = claim.ours(&seen(theirs(), mine(), mine()));
+        assert_eq!(
+            on_their_storage.parts(),
+            [Part::Limits, Part::Network, Part::Egress, Part::Jail, Part::Service],
+            "neither the storage nor what is mounted below it"
+        );
+        let beside_their_network = claim.ours(&seen(mine(), theirs(), mine()));
+        assert_eq!(beside_their_network, ObservedClone { network: None, ..whole('a') });
+        let without_storage = ObservedClone { storage: None, ..whole('a') };
+        assert_eq!(
+            claim.ours(&without_storage),
+            without_storage,
+            "mounts without storage are leftovers of ours"
+        );
+    }
+
+    #[test]
+    fn a_dying_jail_is_nobodys_to_touch_and_everybodys_to_wait_for() {
+        let dying = |identity| ObservedClone {
+            jail: Some(JailSeen { identity, dying: true }),
+            ..ObservedClone::default()
+        };
+        for identity in [theirs(), Identity::Unmarked, Identity::Clone(id('b'))] {
+            let seen = dying(identity);
+            assert_eq!(Claim::Clone(&id('a')).ours(&seen), seen);
+            assert!(only_dying(&seen));
+            assert_eq!(foreign(&seen), None);
+        }
+        assert!(!only_dying(&ObservedClone::default()));
+        assert!(!only_dying(&whole('a')));
+        assert!(!only_dying(&ObservedClone { egress: true, ..dying(Identity::Unmarked) }));
+    }
+
+    #[test]
+    fn marks_and_strangers_are_named() {
+        assert_eq!(mark(&whole('a')), Some(&id('a')));
+        assert_eq!(mark(&ObservedClone::default()), None);
+        let mine = || Identity::Clone(id('a'));
+        let only_jail = seen(theirs(), Identity::Unmarked, mine());
+        assert_eq!(mark(&only_jail), Some(&id('a')));
+        assert_eq!(foreign(&only_jail).as_deref(), Some("storage: made by hand"));
+        assert_eq!(foreign(&seen(mine(), theirs(), mine())).as_deref(), Some("network: made by hand"));
+        assert_eq!(foreign(&seen(mine(), mine(), theirs())).as_deref(), Some("jail: made by hand"));
+        assert_eq!(foreign(&whole('b')), None, "another clone of ours is not foreign");
+    }
+}

@@ -4,7 +4,7 @@ use super::create::{host_error, not_of_this_pool};
 use super::engine::{Caller, Inner, Working};
 use super::ours::{self, Claim};
 use super::progress::{Listeners, Progress};
-use super::reconcile::{self, Decision, Facts, Plan, Repair, Rules};
+use super::reconcile::{self, Decision, Facts, Plan, Repair, Rules, Verdict};
 use super::step::Step;
 use super::walk::Ended;
 use crate::api::{
@@ -12,7 +12,7 @@ use crate::api::{
     RpcError,
 };
 use crate::audit::Outcome;
-use crate::host::{CloneSpec, Host, HostResult, Part};
+use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part};
 use crate::record::Phase;
 use crate::slot::Slot;
 use futures_util::future::join_all;
@@ -227,23 +227,10 @@ impl<H: Host> Inner<H> {
                 return Taken::Failed("the host cannot be looked at".into(), vec![error.to_string()]);
             }
         };
-        let now = self.clock.now();
-        let (verdict, record, readable) = {
+        let verdict = self.judge_alone(slot, &seen, &BTreeSet::new());
+        let (record, readable) = {
             let book = self.book();
-            let clones = BTreeMap::from([(slot, seen.clone())]);
-            let inventory =
-                crate::host::Inventory { clones, aside: BTreeSet::new(), egress: book.seen.egress };
-            let facts = Facts {
-                pool: &self.pool,
-                records: &book.records,
-                unreadable: &book.unreadable,
-                seen: &inventory,
-                seen_for: &book.seen_for(&now),
-                working: &BTreeSet::new(),
-                now: &now,
-            };
-            let readable = !book.unreadable.contains_key(&slot);
-            (reconcile::judge(slot, &facts, &self.rules()), book.records.get(&slot).cloned(), readable)
+            (book.records.get(&slot).cloned(), !book.unreadable.contains_key(&slot))
         };
         let Decision::Reap(reason) = verdict.decision else { return Taken::Kept(verdict.why) };
         let by_mark = record.is_none();
@@ -286,7 +273,7 @@ impl<H: Host> Inner<H> {
         let mut due: Vec<(Slot, ReapReason)> = plan.reap.clone();
         if let Some(slot) = only {
             // By name one clone is meant, not the host: neither the cap nor the alarm is about that.
-            due = self.judge_alone(slot).await.map_err(|error| host_error(&error))?.into_iter().collect();
+            due = self.due_alone(slot).await.map_err(|error| host_error(&error))?.into_iter().collect();
             result.alarm = None;
         }
         let chosen: BTreeSet<Slot> = due.iter().map(|(slot, _)| *slot).collect();
@@ -342,15 +329,27 @@ impl<H: Host> Inner<H> {
     }
 
     /// Whether this one slot is due, whatever else is.
-    async fn judge_alone(self: &Arc<Self>, slot: Slot) -> HostResult<Option<(Slot, ReapReason)>> {
+    async fn due_alone(self: &Arc<Self>, slot: Slot) -> HostResult<Option<(Slot, ReapReason)>> {
         let seen = self.look(&self.pool.names(slot), Part::ALL).await?;
-        let now = self.clock.now();
-        let book = self.book();
-        if seen.is_absent() && !book.records.contains_key(&slot) && !book.unreadable.contains_key(&slot) {
+        let (known, working) = {
+            let book = self.book();
+            (book.records.contains_key(&slot) || book.unreadable.contains_key(&slot), book.working.clone())
+        };
+        if seen.is_absent() && !known {
             return Ok(None);
         }
-        let inventory = crate::host::Inventory {
-            clones: BTreeMap::from([(slot, seen)]),
+        Ok(match self.judge_alone(slot, &seen, &working).decision {
+            Decision::Reap(reason) => Some((slot, reason)),
+            Decision::Keep | Decision::Release => None,
+        })
+    }
+
+    /// The verdict on one slot by a look at it alone.
+    fn judge_alone(&self, slot: Slot, seen: &ObservedClone, working: &BTreeSet<Slot>) -> Verdict {
+        let now = self.clock.now();
+        let book = self.book();
+        let inventory = Inventory {
+            clones: BTreeMap::from([(slot, seen.clone())]),
             aside: BTreeSet::new(),
             egress: book.seen.egress,
         };
@@ -360,13 +359,10 @@ impl<H: Host> Inner<H> {
             unreadable: &book.unreadable,
             seen: &inventory,
             seen_for: &book.seen_for(&now),
-            working: &book.working,
+            working,
             now: &now,
         };
-        Ok(match reconcile::judge(slot, &facts, &self.rules()).decision {
-            Decision::Reap(reason) => Some((slot, reason)),
-            Decision::Keep | Decision::Release => None,
-        })
+        reconcile::judge(slot, &facts, &self.rules())
     }
 
     /// How many clones there are, by state.

@@ -227,6 +227,17 @@ fn a_broken_clone_is_its_owners_business_until_its_deadline() {
 }
 
 #[test]
+fn a_broken_clone_past_its_deadline_is_taken_and_its_problem_told() {
+    let mut host = Host::new();
+    let past = host.stamp(-1);
+    host.record(1, ready()).deadline = past;
+    host.show(1, whole(id('a'))).jail = None;
+    let reap = Decision::Reap(ReapReason::DeadlinePassed);
+    let plan = host.decides(1, CloneState::Broken, reap, "passed 1 s ago");
+    assert_eq!(plan.verdicts[&slot(1)].problem.as_deref(), Some("no jail is there"));
+}
+
+#[test]
 fn what_others_undo_is_put_back() {
     let mut host = Host::new();
     host.record(1, ready());
@@ -348,6 +359,8 @@ fn orphans_wait_for_the_grace_period() {
         } else {
             let plan = host.decides(9, CloneState::Orphan, Decision::Keep, "younger than the grace period");
             assert!(plan.verdicts[&slot(9)].problem.is_some());
+            let left = if age.or(seen_for).is_some() { "(1 s left)" } else { "(600 s left)" };
+            assert!(plan.verdicts[&slot(9)].why.contains(left), "{}", plan.verdicts[&slot(9)].why);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::connection;
 use super::dispatch::{SOON, Session, Shared};
 use super::listener::Listener;
 use super::operations::Operations;
+use super::seldom::Seldom;
 use crate::api::{ErrorCode, RpcError};
 use crate::platform;
 use crate::wire;
@@ -11,7 +12,7 @@ use serde_json::value::RawValue;
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
@@ -57,7 +58,7 @@ async fn accept<O: Operations>(
     closing: &watch::Sender<()>,
     alive: &mpsc::Sender<()>,
 ) {
-    let mut refused = 0u64;
+    let mut refusals = Seldom::default();
     loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,
@@ -77,9 +78,8 @@ async fn accept<O: Operations>(
                 });
             }
             Err(error) => {
-                refused += 1;
-                if refused.is_power_of_two() {
-                    tracing::warn!(%error, refused, "connection refused");
+                if let Some(left_out) = refusals.may_log(Instant::now()) {
+                    tracing::warn!(%error, left_out, "connection refused");
                 }
                 // A fresh socket has room for one line: this never waits.
                 let _ = stream.try_write(&wire::failure(RawValue::NULL, &error));

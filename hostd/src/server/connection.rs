@@ -9,12 +9,13 @@ use super::connections::Ticket;
 use super::dispatch::{Handled, Pending, ProgressLines, SOON, Session, Shared, shutting_down};
 use super::framing::{LineReader, LineWriter};
 use super::operations::Operations;
+use super::seldom::Seldom;
 use crate::api::{ErrorCode, RpcError};
 use crate::wire;
 use serde_json::value::RawValue;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
@@ -57,7 +58,7 @@ async fn talk<O: Operations>(
     let mut writer = LineWriter::new(write, patience);
     let (queue, mut finished) = mpsc::channel(QUEUE);
     let progress = progress_lines(&queue);
-    let mut ignored = 0u64;
+    let mut ignored = Seldom::default();
 
     // Until a reason to close comes; then the last line the peer gets, if it gets one.
     let last_word = loop {
@@ -67,14 +68,19 @@ async fn talk<O: Operations>(
                 Ok(Some(line)) => {
                     ticket.touch();
                     match shared.handle(session, line, ticket.under_way(), &progress) {
-                        Handled::Now(answer) => writer.write(&answer).await?,
-                        Handled::Later(pending) => start(ticket, &queue, pending),
+                        Handled::Now(answer) => {
+                            ticket.served();
+                            writer.write(&answer).await?;
+                        }
+                        Handled::Later(pending) => {
+                            ticket.served();
+                            start(ticket, &queue, pending);
+                        }
+                        Handled::Refused(answer) => writer.write(&answer).await?,
                         Handled::Ignored(method) => {
-                            ignored += 1;
-                            // A peer that sends millions of them does not fill the log.
-                            if ignored.is_power_of_two() {
+                            if let Some(left_out) = ignored.may_log(Instant::now()) {
                                 let uid = session.caller.uid;
-                                tracing::warn!(connection = ticket.id(), uid, %method, ignored, "a notification is not executed");
+                                tracing::warn!(connection = ticket.id(), uid, %method, left_out, "a notification is not executed");
                             }
                         }
                     }

@@ -1,8 +1,9 @@
 //! How many connections there may be, and which one goes when there are too many.
 //!
 //! A user at the cap loses the connection that has been idle longest, so a client that forgot to
-//! close its connections harms only itself. At the cap of the whole daemon the user with the most
-//! connections pays. A connection with a request under way is never taken; if there is no idle one
+//! close its connections harms only itself. A request that was served counts like some seconds of use,
+//! so a flood of connections that ask for nothing does not push out a client that pauses between two
+//! calls. At the cap of the whole daemon the user with the most connections pays. A connection with a request under way is never taken; if there is no idle one
 //! the newcomer is refused.
 
 use crate::metrics::Metrics;
@@ -11,6 +12,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
+
+/// How much longer a connection counts as used after a request that was served, in microseconds.
+const CREDIT: u64 = 10_000_000;
 
 /// What the caps decide on: whose a connection is, and since when it is idle (`None`: busy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +61,8 @@ fn judge(open: &BTreeMap<u64, Seen>, uid: u32, caps: Caps) -> Verdict {
 #[derive(Debug, Default)]
 struct Activity {
     under_way: AtomicUsize,
-    last: AtomicU64,
+    /// When it counts as idle from, in microseconds since the start.
+    idle_from: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -133,7 +138,7 @@ impl Connections {
 impl Entry {
     fn seen(&self) -> Seen {
         let idle = self.activity.under_way.load(Ordering::Relaxed) == 0;
-        Seen { uid: self.uid, idle_since: idle.then(|| self.activity.last.load(Ordering::Relaxed)) }
+        Seen { uid: self.uid, idle_since: idle.then(|| self.activity.idle_from.load(Ordering::Relaxed)) }
     }
 }
 
@@ -157,16 +162,28 @@ impl Ticket {
         self.activity.under_way.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was answered.
+    /// A request that was under way is answered.
     pub fn end(&self) {
         self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
-        self.touch();
+        self.served();
     }
 
-    /// The connection was used.
+    /// A request was served, not refused.
+    pub fn served(&self) {
+        self.used_until(self.now().saturating_add(CREDIT));
+    }
+
+    /// A line came.
     pub fn touch(&self) {
-        let now = u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.activity.last.store(now, Ordering::Relaxed);
+        self.used_until(self.now());
+    }
+
+    fn used_until(&self, moment: u64) {
+        self.activity.idle_from.fetch_max(moment, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
     /// How many requests are under way.
@@ -189,6 +206,7 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
 
     fn open(list: &[(u64, u32, Option<u64>)]) -> BTreeMap<u64, Seen> {
         list.iter().map(|(id, uid, idle_since)| (*id, Seen { uid: *uid, idle_since: *idle_since })).collect()
@@ -236,6 +254,7 @@ mod tests {
         let first = connections.admit(1).unwrap();
         let second = connections.admit(1).unwrap();
         assert_eq!(connections.count(), 2);
+        assert_ne!(first.id(), second.id());
         second.begin();
         let third = connections.admit(1).unwrap();
         first.evicted().await;
@@ -266,5 +285,19 @@ mod tests {
         second.evicted().await;
         drop((first, second));
         assert_eq!(connections.count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_flood_does_not_push_out_a_client_at_work() {
+        let connections = Connections::new(8, 3, Arc::new(Metrics::new()));
+        let at_work = connections.admit(1).unwrap();
+        at_work.served();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let credit = at_work.activity.idle_from.load(Ordering::Relaxed);
+        assert!((CREDIT..CREDIT + 60_000_000).contains(&credit), "{credit}");
+        assert!(connections.admit(2).unwrap().activity.idle_from.load(Ordering::Relaxed) < CREDIT);
+        let flood: Vec<Ticket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
+        assert!(at_work.evicted().now_or_never().is_none());
+        assert_eq!(flood.iter().filter(|ticket| ticket.evicted().now_or_never().is_some()).count(), 98);
     }
 }

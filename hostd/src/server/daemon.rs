@@ -2,7 +2,7 @@
 //! before the host is touched, and the lock is taken before anything is written.
 
 use super::accept;
-use super::access::{Access, AccessError};
+use super::access::Access;
 use super::dispatch::Shared;
 use super::instance::{Instance, InstanceError};
 use super::listener::{ListenError, Listener};
@@ -29,9 +29,6 @@ const WORKERS: usize = 2;
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// The rules of who may call what.
-    #[error(transparent)]
-    Access(#[from] AccessError),
     /// The slots.
     #[error(transparent)]
     Pool(#[from] PoolError),
@@ -72,9 +69,7 @@ impl DaemonError {
     /// The process's exit code: 2 for a configuration that can never work, 7 for a host that is not ready.
     pub fn exit_code(&self) -> u8 {
         match self {
-            DaemonError::Access(_)
-            | DaemonError::Pool(_)
-            | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
+            DaemonError::Pool(_) | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
             _ => 7,
         }
     }
@@ -94,7 +89,7 @@ pub struct Checked {
 
 /// Check everything that can be checked without touching anything.
 pub fn check(config: Config) -> Result<Checked, DaemonError> {
-    let access = Access::new(&config.access)?;
+    let access = Access::new(&config.access);
     let pool = Pool::new(&config.pool)?;
     if let Some(address) = config.metrics.listen {
         metrics_http::check(address)?;

@@ -9,6 +9,7 @@ use super::access::{Access, Grant};
 use super::connections::Connections;
 use super::operations::Operations;
 use super::rate::CreateRate;
+use super::seldom::Seldom;
 use crate::api::*;
 use crate::audit::Actor;
 use crate::config::Config;
@@ -61,6 +62,7 @@ pub struct Session {
     pub grant: Grant,
     /// As the lifecycle sees it.
     pub caller: Caller,
+    denials: Mutex<Seldom>,
 }
 
 impl Session {
@@ -71,7 +73,23 @@ impl Session {
             uid: Some(peer.uid),
             operator: grant.operator(),
         };
-        Self { grant, caller }
+        Self { grant, caller, denials: Mutex::default() }
+    }
+}
+
+impl Session {
+    fn denied(&self, method: Method) -> RpcError {
+        let uid = self.caller.uid.unwrap_or_default();
+        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = denials.may_log(Instant::now()) {
+            tracing::warn!(uid, %method, left_out, "denied");
+        }
+        let hint = if method == Method::ForceUnmount {
+            "only operators may: an access rule with operator = true"
+        } else {
+            "the administrator allows it with an access rule in hostd's configuration"
+        };
+        RpcError::new(ErrorCode::Denied, format!("user {uid} may not call {method}"), hint)
     }
 }
 
@@ -84,6 +102,8 @@ pub enum Handled {
     Now(Vec<u8>),
     /// Under way: run it to its end, then write the line.
     Later(Pending),
+    /// Refused: a line to write.
+    Refused(Vec<u8>),
     /// A notification. By the protocol it is never answered, so it is never executed either:
     /// a change of the host that nobody can be told about is not made.
     Ignored(String),
@@ -94,6 +114,7 @@ impl std::fmt::Debug for Handled {
         f.write_str(match self {
             Handled::Now(_) => "Now",
             Handled::Later(_) => "Later",
+            Handled::Refused(_) => "Refused",
             Handled::Ignored(_) => "Ignored",
         })
     }
@@ -145,11 +166,11 @@ impl<O: Operations> Shared<O> {
         progress: &ProgressLines,
     ) -> Handled {
         match wire::parse(line) {
-            Err(refusal) => Handled::Now(wire::failure(refusal.id, &refusal.error)),
+            Err(refusal) => Handled::Refused(wire::failure(refusal.id, &refusal.error)),
             Ok(Message::Notification { method }) => Handled::Ignored(method.into_owned()),
             Ok(Message::Call { id, method, params }) => self
                 .call(session, id, method, params, busy, progress)
-                .unwrap_or_else(|error| Handled::Now(wire::failure(id, &error))),
+                .unwrap_or_else(|error| Handled::Refused(wire::failure(id, &error))),
         }
     }
 
@@ -164,7 +185,7 @@ impl<O: Operations> Shared<O> {
         progress: &ProgressLines,
     ) -> Result<Handled, RpcError> {
         if !session.grant.allows(method) {
-            return Err(denied(session, method));
+            return Err(session.denied(method));
         }
         if method.mutates() && self.stopping.load(Ordering::Relaxed) {
             return Err(shutting_down());
@@ -358,16 +379,6 @@ fn sink(token: &Option<ProgressToken>, lines: &ProgressLines) -> Option<Progress
             seconds: elapsed.as_secs_f64(),
         }));
     }))
-}
-
-fn denied(session: &Session, method: Method) -> RpcError {
-    let uid = session.caller.uid.unwrap_or_default();
-    let hint = if method == Method::ForceUnmount {
-        "only operators may: an access rule with operator = true"
-    } else {
-        "the administrator allows it with an access rule in hostd's configuration"
-    };
-    RpcError::new(ErrorCode::Denied, format!("user {uid} may not call {method}"), hint)
 }
 
 pub(super) fn shutting_down() -> RpcError {

@@ -77,7 +77,7 @@ pub fn outcome(kind: Kind, line: &[u8]) -> Outcome {
     };
     REACHED.with_borrow_mut(Vec::clear);
     let answer = match shared.handle(&Session::new(&peer, grant), line, 0, &progress) {
-        Handled::Now(answer) => Some(answer),
+        Handled::Now(answer) | Handled::Refused(answer) => Some(answer),
         Handled::Later(pending) => pending.now_or_never(),
         Handled::Ignored(_) => None,
     };
@@ -107,7 +107,7 @@ fn shared() -> Arc<Shared<Recorder>> {
     // No limit in the way: the fuzzer is after the operations.
     config.server.creates_per_minute = u32::MAX;
     config.server.create_burst = u32::MAX;
-    let access = Access::new(&config.access).expect("valid rules");
+    let access = Access::new(&config.access);
     let pool = Pool::new(&config.pool).expect("the default pool is valid");
     Arc::new(Shared::new(Recorder, access, Arc::new(config), &pool, Arc::new(Metrics::new())))
 }

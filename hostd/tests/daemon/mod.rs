@@ -132,6 +132,16 @@ impl Daemon {
         Client::connect(&self.socket).await.unwrap().with_timeout(PATIENCE)
     }
 
+    /// A client when nobody else is connected any more, for tests of the caps.
+    pub async fn only_client(&self) -> Client {
+        let client = self.client().await;
+        until("nobody else is connected", async || {
+            client.status(StatusParams::default()).await.unwrap().connections == 1
+        })
+        .await;
+        client
+    }
+
     pub async fn raw(&self) -> Raw {
         Raw::over(UnixStream::connect(&self.socket).await.unwrap())
     }

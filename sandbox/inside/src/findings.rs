@@ -22,6 +22,8 @@ pub struct Canaries {
     pub shared_memory: PathBuf,
     /// The key of a System V shared memory segment outside.
     pub system_v_key: i32,
+    /// The name of a POSIX message queue outside, if the kernel has them.
+    pub message_queue: Option<String>,
     /// TCP listeners outside.
     pub tcp: Vec<SocketAddr>,
     /// UDP sockets outside that answer with the token.

@@ -1,6 +1,6 @@
 //! Sealed memory files: how programs and data are handed over without touching a disk.
 
-use crate::Error;
+use crate::{Error, Layer};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::fs::File;
@@ -29,13 +29,25 @@ pub(crate) fn probe() -> Result<OwnedFd, Error> {
     executable("sandbox-probe", PROBE)
 }
 
-fn executable(name: &'static str, content: &[u8]) -> Result<OwnedFd, Error> {
+fn executable(name: &'static str, content: &'static [u8]) -> Result<OwnedFd, Error> {
     // Kernels before 6.3 do not know the flag, and need none.
     let file = match create(name, MFdFlags::from_bits_retain(libc::MFD_EXEC)) {
         Err(nix::Error::EINVAL) => create(name, MFdFlags::empty()),
+        Err(nix::Error::EACCES) => return Err(not_executable("memory files must not be executed")),
         other => other,
     };
-    sealed(name, file, content)
+    let file = sealed(name, file, content)?;
+    super::pages::forget(content);
+    Ok(file)
+}
+
+/// The machine forbids programs in memory files.
+pub(crate) fn not_executable(reason: &str) -> Error {
+    Error::Layer {
+        layer: Layer::Bubblewrap,
+        reason: format!("the sandbox's first stage cannot be executed from memory: {reason}"),
+        fix: Some(super::fixes::memory_programs()),
+    }
 }
 
 /// A sealed file with the given content, to be read from its beginning.

@@ -109,6 +109,10 @@ pub(crate) fn landlock(distribution: Distribution, abi: u8) -> String {
     )
 }
 
+pub(crate) fn memory_programs() -> String {
+    "sysctl -w vm.memfd_noexec=1 (2 forbids programs in memory files to everybody)".to_owned()
+}
+
 pub(crate) fn seccomp() -> String {
     "a kernel with CONFIG_SECCOMP_FILTER (every distribution's is); in a container, allow the \
      system call seccomp"

@@ -74,7 +74,7 @@ impl Launch {
         self
     }
 
-    /// Gives the program `descriptor` under the number `number` (3 or more).
+    /// Gives the program `descriptor` under the number `number` (3 to 99).
     pub fn descriptor(mut self, number: i32, descriptor: OwnedFd) -> Self {
         self.descriptors.insert(number, descriptor);
         self
@@ -106,7 +106,11 @@ impl Launch {
         self
     }
 
-    /// Starts the program. May be called from any thread, also one that ends right after.
+    /// Starts the program. May be called from any thread, also one that ends right after. Blocks for
+    /// a few milliseconds: asynchronous programs call it where blocking is allowed.
+    ///
+    /// Ok means that every required layer is in force and that the program was executed; an error
+    /// means that it never was.
     pub fn spawn(self) -> Result<Sandbox, Error> {
         Sandbox::start(self)
     }

@@ -6,14 +6,15 @@ mod embedded;
 mod facts;
 mod fixes;
 mod handle;
+mod ipc;
 mod launch;
 mod limits;
 mod namespace;
+mod pages;
 pub mod preflight;
 mod seccomp;
 mod stages;
 mod start;
-mod system_v;
 
 pub use handle::{LayerState, Sandbox, Timings};
 pub use launch::{Launch, Stdio};

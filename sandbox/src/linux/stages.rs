@@ -4,6 +4,7 @@ use super::{doing, embedded};
 use crate::Error;
 use sandbox_inside::linux::channel;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 /// Starts the stages in the mode that `words` name, with an empty environment and nothing but a
@@ -13,6 +14,8 @@ pub(crate) fn start(words: &[&str]) -> Result<(Child, OwnedFd), Error> {
     let program = embedded::stages()?;
     let (ours, theirs) = channel::pair().map_err(doing("make a socket pair"))?;
     let child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        // What administrators see in a list of processes.
+        .arg0("sandbox-stages")
         .args(words)
         .env_clear()
         .current_dir("/")
@@ -20,6 +23,6 @@ pub(crate) fn start(words: &[&str]) -> Result<(Child, OwnedFd), Error> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(doing("start the sandbox's first stage from a memory file"))?;
+        .map_err(|e| embedded::not_executable(&e.to_string()))?;
     Ok((child, ours))
 }

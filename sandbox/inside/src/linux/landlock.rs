@@ -1,6 +1,6 @@
 //! The Landlock domain: the mount view once more, by inode, and what a mount view cannot say.
 
-use super::Failure;
+use super::{Failure, sys};
 use crate::layer::{Layer, Requirement};
 use crate::protocol::{Landlock, LandlockRule, Right};
 use landlock::{
@@ -24,6 +24,14 @@ pub fn restrict(orders: &Landlock) -> Result<Option<String>, Failure> {
 }
 
 fn try_restrict(orders: &Landlock) -> Result<(), String> {
+    // Some versions add no rights but repair or refine; a policy that names one means it.
+    let kernel = sys::landlock_abi();
+    if kernel < orders.abi {
+        return Err(match kernel {
+            0 => "this kernel has no Landlock, or it is not switched on".to_owned(),
+            kernel => format!("this kernel has Landlock ABI {kernel}, not {}", orders.abi),
+        });
+    }
     let abi = ABI::from(i32::from(orders.abi));
     let named = |e: &dyn std::fmt::Display| format!("Landlock ABI {}: {e}", orders.abi);
     let mut ruleset = Ruleset::default()

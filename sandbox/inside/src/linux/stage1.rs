@@ -31,6 +31,8 @@ pub enum Inherited {
 
 /// Runs stage 1: standard input is the socket to the launcher.
 pub fn run(descriptors: Inherited) -> ExitCode {
+    // Executed from a memory file it would bear a number for a name. Not worth failing for.
+    let _ = nix::sys::prctl::set_name(c"sandbox-guard");
     if descriptors == Inherited::Close && sys::close_range(3, i32::MAX, false).is_err() {
         return ExitCode::from(70);
     }
@@ -40,7 +42,7 @@ pub fn run(descriptors: Inherited) -> ExitCode {
     match start(&order, &descriptors) {
         Ok((bubblewrap, pidfd)) => guard(&order, descriptors, bubblewrap, pidfd),
         Err(failure) => {
-            report(&order, failure);
+            report(&order, &descriptors, failure);
             ExitCode::from(71)
         }
     }
@@ -66,16 +68,14 @@ fn receive_order() -> std::io::Result<(StageOne, Vec<OwnedFd>)> {
     Ok((order, placed))
 }
 
-fn report(order: &StageOne, failure: Failure) {
+fn report(order: &StageOne, descriptors: &[OwnedFd], failure: Failure) {
     let record = Record::Failed {
         layer: failure.layer,
         message: failure.message,
     };
-    if let Ok(status) = sys::own(order.status) {
+    if let Ok(status) = named(descriptors, order.status) {
         // If the launcher is gone there is nobody to tell.
         let _ = channel::send_record(&status, &record, &[]);
-        // Owned by the caller's list as well: must not be closed twice.
-        std::mem::forget(status);
     }
 }
 
@@ -121,7 +121,7 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
                     Failure::of(Layer::Descriptors, format!("prepare descriptors: {error}"))
                 }
             };
-            report(order, failure);
+            report(order, descriptors, failure);
             std::process::exit(71)
         }
     }

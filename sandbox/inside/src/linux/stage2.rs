@@ -5,8 +5,8 @@
 
 use super::{Failure, capabilities, channel, descriptors, landlock, seccomp, sys, verify};
 use crate::layer::Layer;
-use crate::protocol::{Executable, GO, Instructions, Record, Target};
-use nix::sys::resource::{Resource, setrlimit};
+use crate::protocol::{Executable, FIRST_DESCRIPTOR, GO, Instructions, Record, Target};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::ffi::CString;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
@@ -81,7 +81,7 @@ fn confine_and_execute(orders: &Instructions, status: &OwnedFd) -> Result<(), Fa
 }
 
 /// The descriptors that this program itself still needs.
-fn keep(orders: &Instructions, status: &OwnedFd, listener: Option<&TcpListener>) -> Vec<i32> {
+fn keep(orders: &Instructions, status: &OwnedFd, listener: Option<&OwnedFd>) -> Vec<i32> {
     let mut keep = vec![status.as_raw_fd()];
     keep.extend(listener.map(AsRawFd::as_raw_fd));
     if let Executable::Descriptor(number) = orders.target.program {
@@ -92,14 +92,20 @@ fn keep(orders: &Instructions, status: &OwnedFd, listener: Option<&TcpListener>)
 
 /// The launcher's ear inside: a socket belongs for ever to the network in which it was made, so the
 /// launcher can accept on it from outside and no process has to relay anything.
-fn listen(port: u16) -> Result<TcpListener, Failure> {
+fn listen(port: u16) -> Result<OwnedFd, Failure> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        // Out of the way of the numbers that the program's own descriptors will get.
+        .and_then(|listener| sys::copy_above(listener.as_fd(), FIRST_DESCRIPTOR))
         .map_err(|e| Failure::of(Layer::Network, format!("listen on 127.0.0.1:{port}: {e}")))
 }
 
 fn limit(open_files: u64) -> Result<(), Failure> {
     let failed = |what: &str, e: nix::Error| Failure::of(Layer::Limits, format!("{what}: {e}"));
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| failed("RLIMIT_CORE", e))?;
+    // Where less is granted already, less it stays.
+    let (_, granted) =
+        getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| failed("RLIMIT_NOFILE", e))?;
+    let open_files = open_files.min(granted);
     setrlimit(Resource::RLIMIT_NOFILE, open_files, open_files)
         .map_err(|e| failed("RLIMIT_NOFILE", e))
 }

@@ -18,12 +18,6 @@ pub fn own(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Whether `number` is an open descriptor.
-pub fn is_open(number: RawFd) -> bool {
-    // SAFETY: F_GETFD reads a flag of a descriptor; any number is allowed.
-    unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
-}
-
 /// Sets or clears close-on-exec of the descriptor `number`.
 pub fn set_close_on_exec(number: RawFd, on: bool) -> io::Result<()> {
     let flags = if on { libc::FD_CLOEXEC } else { 0 };
@@ -69,7 +63,7 @@ pub fn close_range(first: RawFd, last: RawFd, only_mark: bool) -> io::Result<()>
     }
 }
 
-/// The process that a descriptor of it stands for has ended.
+/// A descriptor of the process `pid`, which never comes to mean another one. Readable when it ended.
 pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.
     let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

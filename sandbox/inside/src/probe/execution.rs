@@ -67,7 +67,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "setuid-program",
         attempt: "become root with a setuid program",
-        layers: &[Layer::Bubblewrap],
+        layers: &[Layer::Bubblewrap, Layer::Landlock],
         run: become_root,
     },
 ];

@@ -42,7 +42,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "mount-in-nested-namespace",
         attempt: "make a user and mount namespace and mount in it",
-        layers: SECCOMP,
+        layers: &[Layer::Seccomp, Layer::Landlock],
         run: |_| {
             let result = unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)
                 .map_err(std::io::Error::from)
@@ -99,7 +99,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "mount",
         attempt: "mount over /tmp",
-        layers: &[Layer::Seccomp, Layer::Capabilities],
+        layers: &[Layer::Seccomp, Layer::Capabilities, Layer::Landlock],
         run: |_| Attempt::from(raw::mount_tmpfs("/tmp"), "mounted"),
     },
     Probe {
@@ -191,7 +191,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "kernel-log",
         attempt: "read the kernel's log",
-        layers: SECCOMP,
+        layers: &[Layer::Seccomp, Layer::Capabilities],
         run: |_| Attempt::from(raw::kernel_log(), "read"),
     },
     Probe {

@@ -167,6 +167,15 @@ pub(super) const PROBES: &[Probe] = &[
         run: |c| Attempt::from(raw::find_shared_segment(c.system_v_key), "found"),
     },
     Probe {
+        name: "message-queue",
+        attempt: "open a POSIX message queue of the host",
+        layers: &[Layer::IpcNamespace, Layer::Landlock],
+        run: |c| match &c.message_queue {
+            Some(name) => Attempt::from(raw::open_message_queue(name), "opened"),
+            None => Attempt::NotTried("the kernel has no message queues".to_owned()),
+        },
+    },
+    Probe {
         name: "shared-user-namespace",
         attempt: "be in the launcher's user namespace",
         layers: &[Layer::Bubblewrap],

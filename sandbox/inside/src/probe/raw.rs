@@ -43,6 +43,12 @@ pub(super) fn find_shared_segment(key: i32) -> io::Result<libc::c_long> {
     answered(unsafe { libc::shmget(key, 0, 0) }.into())
 }
 
+pub(super) fn open_message_queue(name: &str) -> io::Result<libc::c_long> {
+    let name = CString::new(name)?;
+    // SAFETY: the name ends with NUL; without O_CREAT there are no further arguments.
+    answered(unsafe { libc::mq_open(name.as_ptr(), libc::O_RDONLY) }.into())
+}
+
 pub(super) fn trace(pid: i32) -> io::Result<libc::c_long> {
     // SAFETY: the request takes no pointers.
     answered(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) })
@@ -285,8 +291,11 @@ pub(super) fn type_into_terminal() -> io::Result<()> {
     answered(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
     let letter = b'x';
     // SAFETY: the request reads one byte.
-    answered(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSTI, &raw const letter) }.into())
-        .map(drop)
+    let result = unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSTI, &raw const letter) };
+    let result = answered(result.into()).map(drop);
+    // Closing it would hang up the session, and with it this process before it could tell.
+    std::mem::forget(master);
+    result
 }
 
 /// Runs a copy of this program from a memory file.

@@ -2,7 +2,7 @@
 
 use super::Options;
 use crate::linux::doing;
-use crate::linux::system_v::Segment;
+use crate::linux::ipc::{MessageQueue, Segment};
 use crate::{Error, HOST_FOLDER, Layer, Policy};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use sandbox_inside::findings::Canaries;
@@ -25,6 +25,7 @@ pub(super) struct Outside {
     inside_folder: PathBuf,
     shared_memory: RemovedFile,
     segment: Segment,
+    queue: Option<MessageQueue>,
     abstract_name: String,
     tcp: Vec<TcpListener>,
     udp: Vec<Echo>,
@@ -54,6 +55,8 @@ impl Outside {
         let shared_memory = RemovedFile(Path::new("/dev/shm").join(&token));
         write_for_all(&shared_memory.0, &token)?;
         let segment = Segment::make().map_err(doing("make a System V memory segment"))?;
+        // Some kernels have none; then there is none to reach for.
+        let queue = MessageQueue::make(&token).ok();
         let (root_only, setuid_program) = prepare_writable(&folder, policy, &token)?;
         // An address that this network does not have cannot be listened on, nor dialled.
         let tcp = options
@@ -73,6 +76,7 @@ impl Outside {
             inside_folder,
             shared_memory,
             segment,
+            queue,
             abstract_name,
             tcp,
             udp,
@@ -100,6 +104,7 @@ impl Outside {
             abstract_socket: self.abstract_name.clone(),
             shared_memory: self.shared_memory.0.clone(),
             system_v_key: self.segment.key(),
+            message_queue: self.queue.as_ref().map(MessageQueue::name),
             tcp: self
                 .tcp
                 .iter()

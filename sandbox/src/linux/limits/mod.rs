@@ -39,6 +39,16 @@ pub(crate) fn would_be_kept(policy: &crate::Policy, parent: Option<&Path>) -> bo
 #[derive(Debug)]
 pub(crate) struct Unavailable(pub(crate) String);
 
+impl From<Unavailable> for Error {
+    fn from(unavailable: Unavailable) -> Self {
+        Error::Layer {
+            layer: Layer::Limits,
+            reason: unavailable.0,
+            fix: Some(super::fixes::limits()),
+        }
+    }
+}
+
 /// Keeps the limits of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Limiter {

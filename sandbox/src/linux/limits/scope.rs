@@ -20,7 +20,7 @@ pub(crate) fn available() -> Result<(), Unavailable> {
     if !Path::new(ROOT).join("cgroup.controllers").exists() {
         return Err(Unavailable(format!("{ROOT} is not a cgroup v2 tree")));
     }
-    let bus = bus_socket()?;
+    let bus = bus_socket();
     if bus.exists() {
         return Ok(());
     }
@@ -31,12 +31,13 @@ pub(crate) fn available() -> Result<(), Unavailable> {
 }
 
 /// The socket of the bus on which the systemd that owns our cgroup listens.
-fn bus_socket() -> Result<PathBuf, Unavailable> {
+fn bus_socket() -> PathBuf {
     let uid = nix::unistd::geteuid();
     if uid.is_root() {
-        return Ok(PathBuf::from("/run/dbus/system_bus_socket"));
+        PathBuf::from("/run/dbus/system_bus_socket")
+    } else {
+        PathBuf::from(format!("/run/user/{uid}/bus"))
     }
-    Ok(PathBuf::from(format!("/run/user/{uid}/bus")))
 }
 
 /// A name that no other launch of this machine uses.
@@ -48,14 +49,36 @@ pub(crate) fn new_name() -> String {
 
 /// Moves `pids` into a new scope with the limits.
 pub(crate) fn enclose(name: &str, pids: &[u32], limits: &Limits) -> Result<(), Unavailable> {
-    let failed = |e: &dyn std::fmt::Display| Unavailable(format!("systemd scope {name}: {e}"));
+    enclose_by(&bus_socket(), name, pids, limits, PATIENCE)
+}
+
+fn enclose_by(
+    bus: &Path,
+    name: &str,
+    pids: &[u32],
+    limits: &Limits,
+    patience: Duration,
+) -> Result<(), Unavailable> {
+    // In a thread of its own: the caller's may belong to an asynchronous runtime already.
+    std::thread::scope(|scope| {
+        scope
+            .spawn(|| ask(bus, name, pids, limits))
+            .join()
+            .unwrap_or_else(|_| Err("the question to systemd was not finished".to_owned()))
+    })
+    .map_err(|e| Unavailable(format!("systemd scope {name}: {e}")))?;
+    pids.iter()
+        .try_for_each(|pid| wait_until_inside(*pid, name, patience))?;
+    verify(pids[0], name, limits)
+}
+
+fn ask(bus: &Path, name: &str, pids: &[u32], limits: &Limits) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| failed(&e))?;
-    let socket = bus_socket()?;
+        .map_err(|e| e.to_string())?;
     let call = async {
-        let address = format!("unix:path={}", socket.display());
+        let address = format!("unix:path={}", bus.display());
         let connection = zbus::connection::Builder::address(address.as_str())
             .build()
             .await?;
@@ -63,13 +86,10 @@ pub(crate) fn enclose(name: &str, pids: &[u32], limits: &Limits) -> Result<(), U
     };
     runtime.block_on(async {
         match tokio::time::timeout(PATIENCE, call).await {
-            Ok(result) => result.map_err(|e| failed(&e)),
-            Err(_) => Err(failed(&format!("no answer within {PATIENCE:?}"))),
+            Ok(result) => result.map_err(|e| e.to_string()),
+            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
         }
-    })?;
-    pids.iter()
-        .try_for_each(|pid| wait_until_inside(*pid, name))?;
-    verify(pids[0], name, limits)
+    })
 }
 
 async fn start_transient_unit(
@@ -78,20 +98,31 @@ async fn start_transient_unit(
     pids: &[u32],
     limits: &Limits,
 ) -> zbus::Result<()> {
-    let auxiliary: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
     connection
         .call_method(
             Some("org.freedesktop.systemd1"),
             "/org/freedesktop/systemd1",
             Some("org.freedesktop.systemd1.Manager"),
             "StartTransientUnit",
-            &(name, "fail", properties(pids, limits), auxiliary),
+            &request(name, pids, limits),
         )
         .await
         .map(drop)
 }
 
-fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Vec<(&'static str, Variant<'a>)> {
+type Properties<'a> = Vec<(&'static str, Variant<'a>)>;
+type Auxiliary<'a> = Vec<(&'a str, Properties<'a>)>;
+
+/// The arguments of `StartTransientUnit`: name, mode, properties, auxiliary units.
+fn request<'a>(
+    name: &'a str,
+    pids: &'a [u32],
+    limits: &Limits,
+) -> (&'a str, &'static str, Properties<'a>, Auxiliary<'a>) {
+    (name, "fail", properties(pids, limits), Vec::new())
+}
+
+fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Properties<'a> {
     let mut properties = vec![
         ("Description", Variant::from("confined program")),
         ("PIDs", Variant::from(pids)),
@@ -122,8 +153,8 @@ fn cgroup_of(pid: u32) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn wait_until_inside(pid: u32, name: &str) -> Result<(), Unavailable> {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_until_inside(pid: u32, name: &str, patience: Duration) -> Result<(), Unavailable> {
+    let deadline = Instant::now() + patience;
     loop {
         let cgroup = cgroup_of(pid).unwrap_or_default();
         if cgroup.ends_with(&format!("/{name}")) {
@@ -161,6 +192,7 @@ fn verify(pid: u32, name: &str, limits: &Limits) -> Result<(), Unavailable> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::StreamExt;
 
     #[test]
     fn properties_say_the_limits_in_systemds_units() {
@@ -186,6 +218,119 @@ mod tests {
             value("CPUQuotaPerSecUSec"),
             Some(&Variant::from(500_000u64))
         );
+    }
+
+    #[test]
+    fn the_request_has_the_form_that_systemd_takes() {
+        let limits = Limits::default();
+        let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
+            .build(&request("a.scope", &[1], &limits))
+            .expect("a message");
+        // On the wire: the signature's length, the signature, NUL.
+        let bytes: &[u8] = message.data();
+        let wanted = b"\x10ssa(sv)a(sa(sv))\0";
+        assert!(bytes.windows(wanted.len()).any(|part| part == wanted));
+    }
+
+    /// A bus of our own with something on it that calls itself systemd and says yes to everything.
+    struct FakeSystemd {
+        bus: std::process::Child,
+        folder: tempfile::TempDir,
+        heard: std::sync::mpsc::Receiver<Vec<u8>>,
+    }
+
+    impl FakeSystemd {
+        fn start() -> FakeSystemd {
+            let folder = tempfile::tempdir().expect("folder");
+            let socket = folder.path().join("bus");
+            let address = format!("unix:path={}", socket.display());
+            let bus = std::process::Command::new("dbus-daemon")
+                .args(["--session", "--nofork", "--nosyslog"])
+                .arg(format!("--address={address}"))
+                .stderr(std::process::Stdio::null())
+                .spawn()
+                .expect("dbus-daemon (package dbus) is needed for this test");
+            while !socket.exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let (say, heard) = std::sync::mpsc::channel();
+            let (ready, wait) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("runtime");
+                runtime.block_on(async {
+                    let connection = zbus::connection::Builder::address(address.as_str())
+                        .build()
+                        .await
+                        .expect("connect");
+                    let mut messages = zbus::MessageStream::from(&connection);
+                    connection
+                        .call_method(
+                            Some("org.freedesktop.DBus"),
+                            "/org/freedesktop/DBus",
+                            Some("org.freedesktop.DBus"),
+                            "RequestName",
+                            &("org.freedesktop.systemd1", 4u32),
+                        )
+                        .await
+                        .expect("own the name");
+                    ready.send(()).expect("the test waits");
+                    while let Some(Ok(message)) = messages.next().await {
+                        if message.header().member().map(|m| m.as_str())
+                            == Some("StartTransientUnit")
+                        {
+                            say.send(message.data().to_vec()).expect("the test listens");
+                            connection
+                                .reply(&message.header(), &())
+                                .await
+                                .expect("reply");
+                        }
+                    }
+                });
+            });
+            wait.recv().expect("the fake is there");
+            FakeSystemd { bus, folder, heard }
+        }
+    }
+
+    impl Drop for FakeSystemd {
+        fn drop(&mut self) {
+            self.bus.kill().expect("end the bus");
+            self.bus.wait().expect("reap the bus");
+        }
+    }
+
+    #[test]
+    fn a_yes_of_systemd_is_not_taken_as_proof() {
+        let fake = FakeSystemd::start();
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            ..Limits::default()
+        };
+        let socket = fake.folder.path().join("bus");
+        let own = [std::process::id()];
+        let patience = Duration::from_millis(100);
+        let Err(Unavailable(why)) = enclose_by(&socket, "a.scope", &own, &limits, patience) else {
+            panic!("nothing was moved anywhere");
+        };
+        assert!(why.contains("systemd said yes, but"), "{why}");
+        let heard = fake.heard.recv().expect("the question arrived");
+        let heard = String::from_utf8_lossy(&heard);
+        for word in ["a.scope", "PIDs", "MemoryMax", "MemorySwapMax"] {
+            assert!(heard.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_bus_that_is_not_there_is_said_so() {
+        let limits = Limits::default();
+        let gone = Path::new("/nonexistent/bus");
+        let Err(Unavailable(why)) = enclose_by(gone, "a.scope", &[1], &limits, PATIENCE) else {
+            panic!("there is no bus");
+        };
+        assert!(why.contains("a.scope"), "{why}");
     }
 
     #[test]

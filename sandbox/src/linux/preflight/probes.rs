@@ -7,7 +7,7 @@ use sandbox_inside::linux::sys;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// The uid as which root asks: nobody's. The probes own nothing and leave nothing.
@@ -74,14 +74,36 @@ fn bubblewrap_probe(found: &Result<PathBuf, Error>) -> Probe {
 
 /// "bubblewrap 0.8.0" → "0.8.0".
 fn version_of(path: &Path) -> Option<String> {
-    let output = Command::new(path)
+    let mut child = Command::new(path)
         .arg("--version")
         .env_clear()
         .current_dir("/")
-        .output()
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
         .ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
+    // One line: it fits into the pipe, so the program can end before anybody reads.
+    wait_for(&mut child).ok()?;
+    let mut text = String::new();
+    child.stdout.take()?.read_to_string(&mut text).ok()?;
     Some(text.split_whitespace().nth(1)?.to_owned())
+}
+
+/// Waits for a child for a few seconds, then kills it.
+fn wait_for(child: &mut Child) -> Result<ExitStatus, String> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match child.try_wait().map_err(|e| e.to_string())? {
+            Some(status) => return Ok(status),
+            None if Instant::now() > deadline => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err("no answer within 5 seconds".to_owned());
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 /// Asks a question of the stages' `check` mode; `Ok` is yes.
@@ -92,18 +114,7 @@ fn ask(question: &str) -> Result<(), String> {
         words.push(&nobody);
     }
     let (mut child, _socket) = stages::start(&words).map_err(|e| e.to_string())?;
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let status = loop {
-        match child.try_wait().map_err(|e| e.to_string())? {
-            Some(status) => break status,
-            None if Instant::now() > deadline => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err("no answer within 5 seconds".to_owned());
-            }
-            None => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
+    let status = wait_for(&mut child)?;
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => Err(std::io::Error::from_raw_os_error(code).to_string()),
@@ -116,7 +127,7 @@ fn memory_program() -> Probe {
         Ok(()) => Ok("programs can be executed from sealed memory files".to_owned()),
         Err(why) => Err((
             format!("a program in a memory file cannot be executed: {why}"),
-            Some("sysctl -w vm.memfd_noexec=1 (2 forbids it to everybody)".to_owned()),
+            Some(fixes::memory_programs()),
         )),
     };
     probe("memory-program", Layer::Bubblewrap, result)
