@@ -82,6 +82,8 @@ pub(crate) struct Wishes {
     pub(crate) host_uid: Option<u32>,
     /// The caller prepared a network namespace (mode `filtered`), with its filter outside.
     pub(crate) filtered: bool,
+    /// The resolver to ask in that namespace; without one the browser resolves nothing.
+    pub(crate) resolver: Option<std::net::IpAddr>,
     /// Downloads into folders that the browser does not see are wanted (clients that name a folder over the pipe).
     pub(crate) stage_downloads: bool,
     /// Nothing will be started: folders keep their owner and stay free.
@@ -203,6 +205,12 @@ impl Blueprint {
             );
         }
         policy.files = system_files(&chromium, &policy);
+        if wishes.filtered {
+            // The host's own resolver and names are of another network.
+            let resolver = wishes.resolver.map(|address| format!("nameserver {address}\n"));
+            policy.files.push(FileRule::synthetic("/etc/resolv.conf", resolver.unwrap_or_default()));
+            policy.files.push(FileRule::synthetic("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"));
+        }
         policy.files.extend(FileRule::identity_files(&policy.identity, "browser", HOME));
         policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
         policy.files.push(FileRule::temporary(HOME, 1 << 30));
@@ -295,7 +303,7 @@ fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
     ];
     files.extend(read.map(FileRule::read_only_if_present));
     // Names are resolved outside in mode `proxy`.
-    if matches!(policy.network, Network::Host | Network::Filtered) {
+    if policy.network == Network::Host {
         files.extend(["/etc/resolv.conf", "/etc/hosts"].map(FileRule::read_only_if_present));
     }
     files

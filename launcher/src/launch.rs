@@ -170,6 +170,12 @@ impl Launcher {
         self
     }
 
+    /// The resolver that the browser asks in that namespace. Without one it resolves nothing.
+    pub fn resolver(mut self, address: std::net::IpAddr) -> Self {
+        self.wishes.resolver = Some(address);
+        self
+    }
+
     /// A delegated cgroup v2 folder for the limits.
     pub fn cgroup_parent(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cgroup_parent = Some(folder.into());

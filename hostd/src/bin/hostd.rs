@@ -54,6 +54,9 @@ impl Flags {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = hostd::host::helper(std::env::args_os()) {
+        return done;
+    }
     let flags = Flags::parse();
     if flags.print_default_config {
         print!("{}", config::default_toml());

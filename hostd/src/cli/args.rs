@@ -111,6 +111,20 @@ Only for a clone whose destroy was begun; see `hostctl ls` for those in state in
     /// Print the metrics as Prometheus text
     Metrics,
 
+    /// Make, list and remove the templates that clones are made from; works on this host directly
+    #[command(after_help = "Examples:
+  hostctl template create
+  hostctl template create --snapshot 2026-11 --browser /usr/lib/chromium/chromium
+  hostctl template ls
+
+A template never changes: make a new snapshot and remove the old one when no clone needs it.")]
+    Template(TemplateArgs),
+
+    /// Make a clone, load a page in it, take a picture, and take the clone away again
+    #[command(after_help = "Example:
+  hostctl demo --url http://example.org/ --screenshot page.png")]
+    Demo(DemoArgs),
+
     /// Call a method with raw parameters, for debugging
     #[command(after_help = "Examples:
   hostctl call host-status
@@ -222,6 +236,48 @@ pub(super) struct DoctorArgs {
     /// hostd's configuration file [default: /etc/hostd/hostd.toml, FreeBSD: below /usr/local]
     #[arg(long, env = "HOSTD_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TemplateArgs {
+    /// hostd's configuration file [default: /etc/hostd/hostd.toml, FreeBSD: below /usr/local]
+    #[arg(long, global = true, env = "HOSTD_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(super) what: TemplateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TemplateCommand {
+    /// Make a template of this system's browser
+    Create {
+        /// The snapshot's name [default: as configured]
+        #[arg(long)]
+        snapshot: Option<SnapshotName>,
+        /// The browser's executable [default: the one that is found, headless_shell first]
+        #[arg(long, value_name = "FILE")]
+        browser: Option<PathBuf>,
+    },
+    /// List the templates and whether they can be used
+    Ls,
+    /// Remove a template that no clone is made from
+    Rm {
+        /// The snapshot's name
+        snapshot: SnapshotName,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    /// The page to load; nothing else is contacted
+    #[arg(long, required_unless_present = "serve", default_value = "")]
+    pub(super) url: String,
+    /// Make no clone, but serve a page to load on this address, until interrupted
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["url", "screenshot"])]
+    pub(super) serve: Option<std::net::SocketAddr>,
+    /// Where to write the picture of the page
+    #[arg(long, value_name = "FILE", default_value = "screenshot.png")]
+    pub(super) screenshot: PathBuf,
 }
 
 #[derive(Debug, Args)]

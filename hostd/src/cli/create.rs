@@ -50,7 +50,7 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> R
     Ok(Answer::new(&result, text))
 }
 
-fn random_request() -> RequestId {
+pub(super) fn random_request() -> RequestId {
     format!("hostctl-{}", uuid::Uuid::new_v4().simple()).parse().expect("letters, digits and a dash")
 }
 

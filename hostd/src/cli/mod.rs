@@ -5,6 +5,7 @@
 
 mod args;
 mod create;
+mod demo;
 mod destroy;
 mod doctor;
 mod exit;
@@ -15,6 +16,7 @@ mod progress;
 mod reap;
 mod remote;
 mod status;
+mod template;
 mod text;
 
 pub use args::command;
@@ -55,6 +57,8 @@ async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
         Command::Status => status::status(&remote).await,
         Command::Metrics => status::metrics(&remote).await,
         Command::Doctor(args) => doctor::run(remote, output, args).await,
+        Command::Template(args) => template::run(output, args),
+        Command::Demo(args) => demo::run(&remote, output, args).await,
         Command::Call(args) => status::call(&remote, args).await,
         Command::Completions(args) => generate::completions(args.shell),
         Command::Man(args) => generate::man(args.dir.as_deref()),

@@ -24,6 +24,7 @@ impl Config {
             ("paths.state", &self.paths.state),
             ("paths.audit", &self.paths.audit),
             ("pool.clones_dir", &self.pool.clones_dir),
+            ("linux.templates", &self.linux.templates),
         ] {
             if let Some(what) = path_problem(path) {
                 wrong(key, what);
@@ -40,6 +41,12 @@ impl Config {
             && error.key != "clones_dir"
         {
             wrong(&format!("pool.{}", error.key), error.why);
+        }
+
+        for (key, path) in [("linux.cgroup", &self.linux.cgroup), ("linux.browserd", &self.linux.browserd)] {
+            if let Some(what) = path_problem(path).filter(|_| !path.as_os_str().is_empty()) {
+                wrong(key, what);
+            }
         }
 
         let template = &self.host.template;

@@ -6,6 +6,7 @@ use crate::slot::Slot;
 use ipnet::{Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// In seconds. A longer time is a mistake of unit, and sums of such times cannot overflow.
@@ -21,6 +22,10 @@ pub struct Config {
     pub pool: PoolConfig,
     /// Which host drivers are used.
     pub host: HostConfig,
+    /// What the clones may reach, and who may reach them.
+    pub egress: EgressConfig,
+    /// The Linux host.
+    pub linux: LinuxConfig,
     /// How long things may take, and when clones are over.
     pub lifecycle: LifecycleConfig,
     /// What one clone may use. A request may ask for less, never for more.
@@ -50,6 +55,8 @@ impl Config {
             paths: Paths::below(dirs),
             pool: PoolConfig::below(dirs),
             host: HostConfig::default(),
+            egress: EgressConfig::default(),
+            linux: LinuxConfig::below(dirs),
             lifecycle: LifecycleConfig::default(),
             clone_limits: CloneLimits::default(),
             server: ServerConfig::default(),
@@ -178,6 +185,81 @@ pub enum HostDriver {
     #[cfg(feature = "fake-host")]
     #[schemars(skip)]
     Fake,
+}
+
+/// What the clones may reach, and who may reach them. What is private, local or a cloud's own is blocked in any case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EgressConfig {
+    /// The name of the nftables table. Two hostd on one host use two names.
+    pub table: String,
+    /// The one resolver that clones may ask. Empty: they resolve nothing.
+    #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
+    #[schemars(with = "String")]
+    pub resolver: Option<IpAddr>,
+    /// The interface to the Internet; clones go out there and nowhere else. Empty: wherever the routes lead.
+    pub external: String,
+    /// Addresses that may call browserd in the clones, beside this host itself.
+    pub control_plane: Vec<IpAddr>,
+    /// Users on this host that may do so.
+    pub control_users: Vec<u32>,
+    /// The port of browserd in the clones.
+    #[schemars(range(min = 1, max = 65535))]
+    pub browserd_port: u16,
+}
+
+impl Default for EgressConfig {
+    fn default() -> Self {
+        Self {
+            table: "hostd".into(),
+            resolver: None,
+            external: String::new(),
+            control_plane: Vec::new(),
+            control_users: vec![0],
+            browserd_port: 8080,
+        }
+    }
+}
+
+/// The Linux host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinuxConfig {
+    /// Folder of the templates: TEMPLATE/SNAPSHOT below it.
+    pub templates: PathBuf,
+    /// How a clone's limits must be kept.
+    pub limits: LimitsDemand,
+    /// The cgroup v2 folder for the clones, delegated to hostd. Empty: hostd below the root of cgroup v2.
+    pub cgroup: PathBuf,
+    /// browserd's executable. Without it a clone's endpoint is the browser's own debugging pipe, as a Unix socket.
+    pub browserd: PathBuf,
+}
+
+impl Default for LinuxConfig {
+    fn default() -> Self {
+        Self::below(&default_dirs())
+    }
+}
+
+impl LinuxConfig {
+    fn below(dirs: &DefaultDirs) -> Self {
+        Self {
+            templates: dirs.state.join("templates"),
+            limits: LimitsDemand::Cgroup,
+            cgroup: PathBuf::new(),
+            browserd: "/usr/local/libexec/browserd".into(),
+        }
+    }
+}
+
+/// How a clone's limits must be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitsDemand {
+    /// By cgroup v2; without it there are no clones.
+    Cgroup,
+    /// By what there is. Without cgroup v2 that leaves a clone's memory and processor time unbounded.
+    Available,
 }
 
 /// How long things may take, and when clones are over.

@@ -6,6 +6,13 @@
 
 #[cfg(feature = "fake-host")]
 pub mod fake;
+#[cfg(target_os = "linux")]
+pub mod linux;
+#[cfg_attr(target_os = "linux", path = "linux/native.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+mod native;
+
+pub use native::{helper, show, templates};
 
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
@@ -253,6 +260,11 @@ pub trait Host: Send + Sync + 'static {
 
     /// How the firewall is.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
+
+    /// Ends when the host noticed something that must not wait for the timer, such as lost rules.
+    fn changed(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 
     /// Put the rules and the table back; while that fails, take the clones' links down.
     fn repair_egress(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;

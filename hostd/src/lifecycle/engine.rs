@@ -324,6 +324,7 @@ impl<H: Host> Engine<H> {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.0.wake.notified() => {}
+                () = self.0.host.changed() => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
         }

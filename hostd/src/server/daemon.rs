@@ -119,6 +119,15 @@ pub fn run(checked: Checked) -> Result<(), DaemonError> {
 
 async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
     match checked.config.host.driver {
+        #[cfg(target_os = "linux")]
+        HostDriver::Native => {
+            run_with_host(checked, |checked| {
+                crate::host::linux::LinuxHost::open(&checked.config, &checked.pool)
+                    .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
+            })
+            .await
+        }
+        #[cfg(not(target_os = "linux"))]
         HostDriver::Native => Err(DaemonError::Host(
             "this build has no driver for this system's clones (host.driver = \"native\")".to_owned(),
         )),

@@ -1,0 +1,100 @@
+//! The OpenAPI 3.1 document, made from the table of operations and the types.
+
+use super::error::{ErrorBody, ErrorCode};
+use super::operations::operations;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+/// The whole document.
+pub fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12()
+        .with(|settings| settings.definitions_path = "/components/schemas".into())
+        .into_generator();
+    let error_schema = generator.subschema_for::<ErrorBody>();
+    let mut paths = Map::new();
+    for operation in operations() {
+        let success = if operation.id == "open_tab" { "201" } else { "200" };
+        let mut described = json!({
+            "operationId": operation.id,
+            "summary": operation.summary,
+            "responses": {
+                success: {
+                    "description": "Done",
+                    "content": { "application/json": { "schema": (operation.response_schema)(&mut generator) } },
+                },
+                "default": { "$ref": "#/components/responses/Error" },
+            },
+        });
+        if operation.has_body {
+            described["requestBody"] = json!({
+                "content": { "application/json": { "schema": (operation.request_schema)(&mut generator) } },
+            });
+        }
+        if operation.path.contains("{tab}") {
+            described["parameters"] = json!([{
+                "name": "tab", "in": "path", "required": true, "schema": { "type": "string" },
+            }]);
+        }
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method.as_str().to_ascii_lowercase()] = described;
+    }
+    let codes: Vec<String> = ErrorCode::ALL
+        .iter()
+        .map(|code| format!("- `{}` ({}): {}", code.as_str(), code.status().as_u16(), code.hint()))
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "browserd",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Drives the one browser of a clone. Raw CDP for Playwright and Puppeteer is at \
+                            /json/version and the WebSocket it names.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "responses": {
+                "Error": {
+                    "description": format!("The call failed:\n{}", codes.join("\n")),
+                    "content": { "application/json": { "schema": error_schema } },
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_document_is_the_present_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/browserd-openapi.json");
+        let present = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, &present).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(committed == present, "docs/browserd-openapi.json is old: run the tests with UPDATE_DOCS=1");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn walk(value: &Value, document: &Value) {
+            match value {
+                Value::Object(map) => {
+                    if let Some(Value::String(reference)) = map.get("$ref") {
+                        let pointer = reference.strip_prefix('#').unwrap();
+                        assert!(document.pointer(pointer).is_some(), "{reference}");
+                    }
+                    map.values().for_each(|value| walk(value, document));
+                }
+                Value::Array(list) => list.iter().for_each(|value| walk(value, document)),
+                _ => {}
+            }
+        }
+        let document = document();
+        walk(&document, &document);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 21);
+    }
+}

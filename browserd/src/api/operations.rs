@@ -1,0 +1,329 @@
+//! The table of operations. Routing, checking of requests and the OpenAPI document all read it, so
+//! they cannot disagree.
+
+use super::error::{ApiError, ErrorCode};
+use super::types::*;
+use crate::browser::actions::{Context, capture, cookies, input, navigate, read, snapshot};
+use crate::browser::supervisor::Phase;
+use crate::server::App;
+use hyper::{Method, StatusCode};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::time::Instant;
+
+/// An answer ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) json: Vec<u8>,
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ApiError>> + Send + 'a>>;
+type Run = Box<dyn Fn(Arc<App>, Option<String>, Vec<u8>) -> Running<'static> + Send + Sync>;
+
+/// One operation of the API.
+pub struct Operation {
+    /// GET, POST or DELETE.
+    pub method: Method,
+    /// With `{tab}` where the tab's id stands.
+    pub path: &'static str,
+    /// A unique name.
+    pub id: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// Whether a body is expected.
+    pub has_body: bool,
+    /// Whether it counts against the limit of calls. The two probes do not: they must always answer.
+    pub(crate) counted: bool,
+    pub(crate) request_schema: fn(&mut SchemaGenerator) -> Schema,
+    pub(crate) response_schema: fn(&mut SchemaGenerator) -> Schema,
+    check: fn(&[u8]) -> Result<(), ApiError>,
+    pub(crate) run: Run,
+}
+
+impl std::fmt::Debug for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+impl Operation {
+    /// Whether a body would be accepted, with nothing done.
+    pub fn check(&self, body: &[u8]) -> Result<(), ApiError> {
+        (self.check)(body)
+    }
+
+    /// Whether the path is this operation's; inside: the tab it names.
+    pub(crate) fn matches<'a>(&self, path: &'a str) -> Option<Option<&'a str>> {
+        match self.path.split_once("{tab}") {
+            None => (self.path == path).then_some(None),
+            Some((before, after)) => {
+                let tab = path.strip_prefix(before)?.strip_suffix(after)?;
+                (!tab.is_empty() && !tab.contains('/')).then_some(Some(tab))
+            }
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned + Check>(body: &[u8]) -> Result<T, ApiError> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    // The parser would also take an array as a struct's fields in their order.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(ApiError::new(ErrorCode::BadRequest, "body: a JSON object is expected"));
+    }
+    // The parser's words name fields, never the values around them: a body may hold cookies.
+    let request: T = serde_json::from_slice(body).map_err(|error| {
+        let text = error.to_string();
+        let safe = match error.classify() {
+            serde_json::error::Category::Data if text.starts_with("invalid") => {
+                format!("a field has the wrong type at line {} column {}", error.line(), error.column())
+            }
+            _ => text,
+        };
+        ApiError::new(ErrorCode::BadRequest, format!("body: {safe}"))
+    })?;
+    request.check()?;
+    Ok(request)
+}
+
+fn answer(status: StatusCode, value: &impl Serialize) -> Result<Answer, ApiError> {
+    let json =
+        serde_json::to_vec(value).map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
+    Ok(Answer { status, json })
+}
+
+/// What a handler is given.
+struct Call<T> {
+    app: Arc<App>,
+    tab: Option<String>,
+    request: T,
+}
+
+fn operation<T, R, F>(
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    handler: fn(Call<T>) -> F,
+) -> Operation
+where
+    T: DeserializeOwned + JsonSchema + Check + Send + 'static,
+    R: Serialize + JsonSchema,
+    F: Future<Output = Result<(StatusCode, R), ApiError>> + Send + 'static,
+{
+    let has_body = method == Method::POST;
+    Operation {
+        method,
+        path,
+        id,
+        summary,
+        has_body,
+        counted: true,
+        request_schema: |generator| generator.subschema_for::<T>(),
+        response_schema: |generator| generator.subschema_for::<R>(),
+        check: |body| parse::<T>(body).map(drop),
+        run: Box::new(move |app, tab, body| {
+            Box::pin(async move {
+                let request = parse::<T>(&body)?;
+                drop(body);
+                let (status, value) = handler(Call { app, tab, request }).await?;
+                answer(status, &value)
+            })
+        }),
+    }
+}
+
+/// An operation whose request is an action on a tab.
+macro_rules! action {
+    ($path:literal, $id:literal, $summary:literal, $request:ty => $handler:path) => {
+        operation(Method::POST, $path, $id, $summary, |call: Call<$request>| async move {
+            let browser = call.app.browser()?;
+            if call.request.tab.is_none() && browser.tab(None).is_err() {
+                // Nothing is open: the caller means a tab, so there shall be one.
+                let until = Instant::now() + call.app.config.deadline(call.request.timeout_ms);
+                browser.open_tab(None, false, until).await?;
+            }
+            let context = Context::new(&browser, call.app.config.clone(), &call.request)?;
+            Ok((StatusCode::OK, $handler(&context, &call.request).await?))
+        })
+    };
+}
+
+fn until(app: &App) -> Instant {
+    Instant::now() + app.config.deadline(None)
+}
+
+fn done() -> (StatusCode, Done) {
+    (StatusCode::OK, Done { success: true })
+}
+
+fn health(app: &App) -> Health {
+    let status = app.supervisor.status();
+    let browser = app.supervisor.browser();
+    Health {
+        status: status.phase.as_str().into(),
+        browser_pid: status.pid,
+        restarts: status.restarts,
+        last_exit: status.last_exit,
+        renderer_crashes: app.supervisor.renderer_crashes.load(Ordering::Relaxed),
+        tabs: browser.as_ref().map_or(0, |browser| browser.tab_count()),
+        calls: app.running_calls(),
+        raw_clients: browser.as_ref().map_or(0, |browser| browser.relays().clients()),
+    }
+}
+
+/// Every operation.
+pub fn operations() -> Vec<Operation> {
+    let probe = |operation: Operation| Operation { counted: false, ..operation };
+    vec![
+        probe(operation(
+            Method::GET,
+            "/healthz",
+            "healthz",
+            "Whether browserd works; 503 when the browser crashed too often and is not started again",
+            |call: Call<Nothing>| async move {
+                let failed = call.app.supervisor.status().phase == Phase::Failed;
+                let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+                Ok((status, health(&call.app)))
+            },
+        )),
+        probe(operation(
+            Method::GET,
+            "/readyz",
+            "readyz",
+            "Whether pages can be opened; 503 until then",
+            |call: Call<Nothing>| async move {
+                let ready = call.app.supervisor.status().phase == Phase::Ready;
+                let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+                Ok((status, health(&call.app)))
+            },
+        )),
+        operation(Method::GET, "/v1/version", "version", "Who answers", |call: Call<Nothing>| async move {
+            let version = call.app.browser()?.version.clone();
+            Ok((
+                StatusCode::OK,
+                Version {
+                    browserd: env!("CARGO_PKG_VERSION").into(),
+                    browser: version.product,
+                    protocol: version.protocol_version,
+                    user_agent: version.user_agent,
+                    evaluate: !call.app.config.no_evaluate,
+                    raw_cdp: !call.app.config.no_raw_cdp,
+                },
+            ))
+        }),
+        operation(Method::GET, "/v1/tabs", "list_tabs", "All open tabs", |call: Call<Nothing>| async move {
+            Ok((StatusCode::OK, Tabs { tabs: call.app.browser()?.tab_infos().await? }))
+        }),
+        operation(Method::POST, "/v1/tabs", "open_tab", "Open a tab", |call: Call<NewTab>| async move {
+            let browser = call.app.browser()?;
+            let NewTab { url, background } = call.request;
+            let tab = browser.open_tab(url.as_deref(), background, until(&call.app)).await?;
+            let info = browser.tab_infos().await?.into_iter().find(|info| info.tab == tab.id);
+            let info = info.ok_or_else(|| ApiError::new(ErrorCode::NoSuchTab, "the tab closed itself"))?;
+            Ok((StatusCode::CREATED, info))
+        }),
+        operation(
+            Method::DELETE,
+            "/v1/tabs/{tab}",
+            "close_tab",
+            "Close a tab",
+            |call: Call<Nothing>| async move {
+                call.app.browser()?.close_tab(&call.tab.unwrap_or_default()).await?;
+                Ok(done())
+            },
+        ),
+        operation(
+            Method::POST,
+            "/v1/tabs/{tab}/activate",
+            "activate_tab",
+            "Make a tab the one that calls mean when they name none",
+            |call: Call<Nothing>| async move {
+                call.app.browser()?.activate_tab(&call.tab.unwrap_or_default()).await?;
+                Ok(done())
+            },
+        ),
+        action!("/v1/navigate", "navigate", "Load a URL or go through the history", Navigate => navigate::navigate),
+        action!("/v1/screenshot", "screenshot", "Take a picture", Screenshot => capture::screenshot),
+        action!("/v1/click", "click", "Click at a point or an element", Click => input::click),
+        action!("/v1/type", "type", "Type text", Type => input::type_text),
+        action!("/v1/press", "press", "Press a key or a combination", Press => input::press),
+        action!("/v1/scroll", "scroll", "Turn the wheel or bring an element into view", Scroll => input::scroll),
+        action!("/v1/read_dom", "read_dom", "The page as HTML", ReadDom => read::read_dom),
+        action!("/v1/text", "text", "The page's text", Text => read::text),
+        action!("/v1/links", "links", "The page's links", Links => read::links),
+        action!("/v1/snapshot", "snapshot", "The accessibility tree with refs", Snapshot => snapshot::snapshot),
+        action!("/v1/pdf", "pdf", "Print to PDF", Pdf => capture::pdf),
+        operation(
+            Method::POST,
+            "/v1/evaluate",
+            "evaluate",
+            "Evaluate JavaScript in the page",
+            |call: Call<Evaluate>| async move {
+                if call.app.config.no_evaluate {
+                    return Err(ApiError::new(ErrorCode::EvaluateDisabled, "evaluate is switched off"));
+                }
+                let context = Context::new(&*call.app.browser()?, call.app.config.clone(), &call.request)?;
+                Ok((StatusCode::OK, read::evaluate(&context, &call.request).await?))
+            },
+        ),
+        operation(
+            Method::POST,
+            "/v1/dialogs",
+            "dialogs",
+            "How the tab's dialogs are answered",
+            |call: Call<Dialogs>| async move {
+                let Dialogs { accept, prompt_text, tab, .. } = call.request;
+                call.app.browser()?.tab(tab.as_deref())?.update(|state| {
+                    (state.accept_dialogs, state.prompt_text) = (accept, prompt_text);
+                });
+                Ok(done())
+            },
+        ),
+        operation(
+            Method::GET,
+            "/v1/cookies",
+            "get_cookies",
+            "All cookies",
+            |call: Call<Nothing>| async move {
+                Ok((StatusCode::OK, cookies::get(&*call.app.browser()?, until(&call.app)).await?))
+            },
+        ),
+        operation(
+            Method::POST,
+            "/v1/cookies",
+            "set_cookies",
+            "Set cookies",
+            |call: Call<SetCookies>| async move {
+                Ok((
+                    StatusCode::OK,
+                    cookies::set(&*call.app.browser()?, &call.request, until(&call.app)).await?,
+                ))
+            },
+        ),
+        operation(
+            Method::DELETE,
+            "/v1/cookies",
+            "clear_cookies",
+            "Remove all cookies",
+            |call: Call<Nothing>| async move {
+                cookies::clear(&*call.app.browser()?, until(&call.app)).await?;
+                Ok(done())
+            },
+        ),
+        operation(
+            Method::GET,
+            "/v1/downloads",
+            "downloads",
+            "All downloads",
+            |call: Call<Nothing>| async move {
+                Ok((StatusCode::OK, Downloads { downloads: call.app.browser()?.downloads() }))
+            },
+        ),
+    ]
+}

@@ -1,0 +1,313 @@
+//! Raw CDP for Playwright and Puppeteer: several WebSocket clients on one pipe.
+//!
+//! Each client gets a browser session of its own (`Target.attachToBrowserTarget`), so Chromium itself
+//! keeps their auto-attach and discovery apart. Here only ids are translated, and a client may only
+//! name sessions that were announced to it.
+
+use super::Browser;
+use crate::cdp::{CdpError, Event, Reply, Session};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use serde_json::value::RawValue;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Calls of one client that may wait for an answer.
+const MAX_WAITING: usize = 4096;
+const DETACH: Duration = Duration::from_secs(5);
+
+/// Which session belongs to which client.
+#[derive(Debug, Default)]
+pub(crate) struct Relays {
+    by_session: HashMap<String, Arc<Relay>>,
+}
+
+/// One raw client.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    root: Session,
+    /// Sessions below `root`, with the target each belongs to.
+    sessions: Mutex<HashMap<String, String>>,
+    /// Messages to the client; `None` is the end.
+    outgoing: mpsc::UnboundedSender<Option<String>>,
+    /// Bytes waiting for the client; above the limit it is cut off instead of slowing everyone down.
+    queued: AtomicUsize,
+    limit: usize,
+    waiting: AtomicUsize,
+    end: watch::Sender<Option<&'static str>>,
+}
+
+#[derive(Deserialize)]
+struct FromClient<'a> {
+    id: i64,
+    method: String,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(rename = "sessionId")]
+    session: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ToClient<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorToClient<'a>>,
+    #[serde(rename = "sessionId", skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ErrorToClient<'a> {
+    code: i64,
+    message: &'a str,
+}
+
+const EMPTY: ToClient<'static> =
+    ToClient { id: None, method: None, params: None, result: None, error: None, session: None };
+
+impl Relays {
+    /// Clients connected now.
+    pub(crate) fn clients(&self) -> usize {
+        self.by_session.values().map(|relay| &*relay.root).collect::<HashSet<_>>().len()
+    }
+
+    /// Whether a raw client holds a session of this target.
+    pub(crate) fn holds(&self, target: &str) -> bool {
+        self.by_session.values().any(|relay| {
+            relay.sessions.lock().expect("no panic while held").values().any(|held| held == target)
+        })
+    }
+
+    /// Give the event to the client whose session it is of. False when it is nobody's.
+    pub(crate) fn on_event(&mut self, event: &Event<'_>) -> Delivered {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Attached {
+            session_id: String,
+            target_info: TargetId,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct TargetId {
+            target_id: String,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Detached {
+            session_id: String,
+        }
+        let Some(relay) = event.session.and_then(|session| self.by_session.get(session)).cloned() else {
+            return Delivered { taken: false, lost_session: None };
+        };
+        let mut lost_session = None;
+        match event.method {
+            "Target.attachedToTarget" => {
+                if let Some(attached) = event.parse::<Attached>() {
+                    let mut sessions = relay.sessions.lock().expect("no panic while held");
+                    sessions.insert(attached.session_id.clone(), attached.target_info.target_id);
+                    drop(sessions);
+                    self.by_session.insert(attached.session_id, relay.clone());
+                }
+            }
+            "Target.detachedFromTarget" => {
+                if let Some(detached) = event.parse::<Detached>() {
+                    relay.sessions.lock().expect("no panic while held").remove(&detached.session_id);
+                    self.by_session.remove(&detached.session_id);
+                    lost_session = Some(detached.session_id);
+                }
+            }
+            _ => {}
+        }
+        let session = event.session.filter(|session| **session != *relay.root);
+        relay.push(&ToClient { method: Some(event.method), params: Some(event.params), session, ..EMPTY });
+        Delivered { taken: true, lost_session }
+    }
+}
+
+/// What became of an event.
+#[derive(Debug)]
+pub(crate) struct Delivered {
+    /// It was a raw client's.
+    pub(crate) taken: bool,
+    /// Calls waiting in this session will not be answered.
+    pub(crate) lost_session: Option<String>,
+}
+
+impl Relay {
+    fn push(&self, message: &ToClient<'_>) {
+        let Ok(text) = serde_json::to_string(message) else { return };
+        let queued = self.queued.fetch_add(text.len(), Ordering::Relaxed) + text.len();
+        if queued > self.limit {
+            self.end.send_replace(Some("the client reads too slowly"));
+        } else {
+            // A closed receiver means that the client is gone already.
+            let _ = self.outgoing.send(Some(text));
+        }
+    }
+
+    fn reply(&self, id: i64, session: Option<&str>, reply: &Reply) {
+        match reply {
+            Ok(result) => self.push(&ToClient { id: Some(id), result: Some(result), session, ..EMPTY }),
+            Err(error) => {
+                let text = error.to_string();
+                let (code, message) = match error {
+                    CdpError::Protocol { code, message, .. } => (*code, message.as_str()),
+                    _ => (-32000, text.as_str()),
+                };
+                let error = Some(ErrorToClient { code, message });
+                self.push(&ToClient { id: Some(id), error, session, ..EMPTY });
+            }
+        }
+    }
+}
+
+/// A connected raw client. Dropping it takes its sessions away.
+#[derive(Debug)]
+pub(crate) struct RawClient {
+    browser: Arc<Browser>,
+    relay: Arc<Relay>,
+    incoming: mpsc::UnboundedReceiver<Option<String>>,
+}
+
+impl RawClient {
+    /// A new client with a browser session of its own. It is cut off when `limit` bytes wait for it.
+    pub(crate) async fn connect(browser: Arc<Browser>, limit: usize) -> Result<Self, CdpError> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Attached {
+            session_id: String,
+        }
+        let attached: Attached =
+            browser.cdp.call(None, "Target.attachToBrowserTarget", json!({}), DETACH).await?;
+        let (outgoing, incoming) = mpsc::unbounded_channel();
+        let relay = Arc::new(Relay {
+            root: attached.session_id.as_str().into(),
+            sessions: Mutex::default(),
+            outgoing,
+            queued: AtomicUsize::new(0),
+            limit,
+            waiting: AtomicUsize::new(0),
+            end: watch::Sender::new(None),
+        });
+        browser.relays().by_session.insert(attached.session_id, relay.clone());
+        Ok(Self { browser, relay, incoming })
+    }
+
+    /// The next message for the client; the reason when the client has to go.
+    pub(crate) async fn next(&mut self) -> Result<String, &'static str> {
+        tokio::select! {
+            message = self.incoming.recv() => {
+                let message = message.flatten().ok_or("the client closed the browser")?;
+                self.relay.queued.fetch_sub(message.len(), Ordering::Relaxed);
+                Ok(message)
+            }
+            () = self.browser.cdp.closed() => Err("the browser is gone"),
+        }
+    }
+
+    /// How messages of the client get in, usable while [`Self::next`] waits.
+    pub(crate) fn sender(&self) -> RawSender {
+        RawSender { browser: self.browser.clone(), relay: self.relay.clone() }
+    }
+}
+
+/// The way in for one raw client's messages.
+#[derive(Debug)]
+pub(crate) struct RawSender {
+    browser: Arc<Browser>,
+    relay: Arc<Relay>,
+}
+
+impl RawSender {
+    /// Waits until the client has to go although it did nothing: it does not read.
+    pub(crate) async fn cut_off(&self) -> &'static str {
+        let mut end = self.relay.end.subscribe();
+        let reason = end.wait_for(Option::is_some).await.ok().and_then(|reason| *reason);
+        reason.unwrap_or("closed")
+    }
+
+    /// Pass one message on. Waits while the pipe is full.
+    pub(crate) async fn take(&self, message: &str) {
+        let relay = &self.relay;
+        let Ok(FromClient { id, method, params, session }) = serde_json::from_str::<FromClient<'_>>(message)
+        else {
+            let error =
+                Some(ErrorToClient { code: -32700, message: "Message must be a CDP command in JSON" });
+            relay.push(&ToClient { error, ..EMPTY });
+            return;
+        };
+        let refuse = |code, message| {
+            let error = Some(ErrorToClient { code, message });
+            relay.push(&ToClient { id: Some(id), error, session: session.as_deref(), ..EMPTY });
+        };
+        let known = match &session {
+            None => true,
+            Some(session) => relay.sessions.lock().expect("no panic while held").contains_key(session),
+        };
+        if !known {
+            refuse(-32001, "Session with given id not found.");
+            return;
+        }
+        // One client's close must not end the browser that others use: it ends that client.
+        if method == "Browser.close" {
+            relay.reply(id, session.as_deref(), &Ok(empty_object()));
+            let _ = relay.outgoing.send(None);
+            return;
+        }
+        if relay.waiting.load(Ordering::Relaxed) >= MAX_WAITING {
+            refuse(-32000, "Too many commands without answer.");
+            return;
+        }
+        relay.waiting.fetch_add(1, Ordering::Relaxed);
+        let to: Session = session.as_deref().map_or_else(|| relay.root.clone(), Into::into);
+        let answered = relay.clone();
+        let on_reply = Box::new(move |reply: Reply| {
+            answered.waiting.fetch_sub(1, Ordering::Relaxed);
+            answered.reply(id, session.as_deref(), &reply);
+        });
+        let nothing = empty_object();
+        let params = params.unwrap_or(&nothing);
+        self.browser.cdp.send(Some(&to), &method, params, on_reply).await.keep();
+    }
+}
+
+fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".into()).expect("this is JSON")
+}
+
+impl Drop for RawClient {
+    fn drop(&mut self) {
+        let root = self.relay.root.clone();
+        let sessions: Vec<String> = self
+            .relay
+            .sessions
+            .lock()
+            .expect("no panic while held")
+            .drain()
+            .map(|(session, _)| session)
+            .collect();
+        let mut relays = self.browser.relays();
+        for session in sessions.iter().map(String::as_str).chain([&*root]) {
+            relays.by_session.remove(session);
+        }
+        drop(relays);
+        for session in sessions.iter().map(String::as_str).chain([&*root]) {
+            self.browser.cdp.fail_session(session, "the client is gone");
+        }
+        let cdp = self.browser.cdp.clone();
+        tokio::spawn(async move {
+            let params = json!({ "sessionId": &*root });
+            let _ = cdp.call_raw(None, "Target.detachFromTarget", &params, DETACH).await;
+        });
+    }
+}

@@ -1,0 +1,116 @@
+//! Who may call.
+//!
+//! The packet filter decides which hosts reach browserd. It cannot keep out the pages in the clone's own
+//! browser, which share its network: a page could send requests to browserd's address, open its
+//! WebSocket, or reach it under a name of its own (DNS rebinding). Browsers mark such requests, and the
+//! control plane never does, so the marks are refused.
+
+use crate::api::error::{ApiError, ErrorCode};
+use crate::config::Config;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
+use hyper::{Method, Request};
+use std::net::{IpAddr, SocketAddr};
+
+/// Whether the address may connect.
+pub(super) fn peer_allowed(config: &Config, peer: SocketAddr) -> bool {
+    config.allow_peers.is_empty() || config.allow_peers.contains(&peer.ip().to_canonical())
+}
+
+/// Whether the request can only come from a program.
+pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<(), ApiError> {
+    let headers = request.headers();
+    let forbidden = |message: &str| Err(ApiError::new(ErrorCode::ForbiddenOrigin, message));
+    // Not Sec-Fetch-Mode: Node's fetch sends it too.
+    if headers.contains_key(ORIGIN)
+        || headers.contains_key("sec-fetch-site")
+        || headers.contains_key("sec-fetch-dest")
+    {
+        return forbidden("the request comes from a web page");
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
+    if more.is_some() || !host.is_some_and(|host| host_allowed(config, host)) {
+        return forbidden("the Host header is not an address of this browserd");
+    }
+    let has_body = headers.contains_key(TRANSFER_ENCODING)
+        || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
+    if request.method() == Method::POST && has_body {
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Err(ApiError::new(ErrorCode::UnsupportedMediaType, "the body is not said to be JSON"));
+        }
+    }
+    Ok(())
+}
+
+/// An address cannot be rebound; a name can, so names must be known.
+fn host_allowed(config: &Config, host: &str) -> bool {
+    if host.parse::<SocketAddr>().is_ok() {
+        return true;
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() && !name.ends_with(':') => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    address.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || config.allow_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn config(extra: &[&str]) -> Config {
+        let base = ["browserd", "--chromium", "/c", "--data-dir", "/d"];
+        Config::parse_from(base.iter().chain(extra))
+    }
+
+    fn check(headers: &[(&str, &str)]) -> Result<(), ErrorCode> {
+        let mut request = Request::builder().method(Method::POST);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let config = config(&["--allow-host", "clone.internal"]);
+        check_request(&config, &request.body(()).unwrap()).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn only_programs_may_call() {
+        for good in ["10.0.0.5:9230", "127.0.0.1", "[::1]:9230", "[::1]", "localhost:1", "clone.internal:80"]
+        {
+            assert_eq!(check(&[("host", good)]), Ok(()), "{good}");
+        }
+        for bad in
+            ["evil.example", "evil.example:9230", "", "localhost.evil.example", "127.0.0.1.evil.example"]
+        {
+            assert_eq!(check(&[("host", bad)]), Err(ErrorCode::ForbiddenOrigin), "{bad}");
+        }
+        assert_eq!(check(&[]), Err(ErrorCode::ForbiddenOrigin));
+        assert_eq!(check(&[("host", "::1"), ("host", "::1")]), Err(ErrorCode::ForbiddenOrigin));
+        assert_eq!(check(&[("host", "localhost"), ("origin", "null")]), Err(ErrorCode::ForbiddenOrigin));
+        assert_eq!(
+            check(&[("host", "localhost"), ("sec-fetch-site", "none")]),
+            Err(ErrorCode::ForbiddenOrigin)
+        );
+        let length = ("content-length", "2");
+        assert_eq!(check(&[("host", "::1"), length]), Err(ErrorCode::UnsupportedMediaType));
+        let text = ("content-type", "text/plain");
+        assert_eq!(check(&[("host", "::1"), length, text]), Err(ErrorCode::UnsupportedMediaType));
+        let json = ("content-type", "application/json; charset=utf-8");
+        assert_eq!(check(&[("host", "::1"), length, json]), Ok(()));
+    }
+
+    #[test]
+    fn peers_by_address() {
+        let peer = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert!(peer_allowed(&config(&[]), peer("192.0.2.1:5")));
+        let config = config(&["--allow-peer", "192.0.2.1"]);
+        assert!(peer_allowed(&config, peer("192.0.2.1:5")));
+        assert!(peer_allowed(&config, peer("[::ffff:192.0.2.1]:5")));
+        assert!(!peer_allowed(&config, peer("127.0.0.1:5")));
+    }
+}

@@ -1,0 +1,219 @@
+//! The HTTP/1.1 server: who may call, what a call may cost, and where it goes.
+
+mod guard;
+mod raw;
+
+use crate::api::error::{ApiError, ErrorCode};
+use crate::api::openapi;
+use crate::api::operations::{Answer, Operation, operations};
+use crate::browser::Browser;
+use crate::browser::supervisor::Supervisor;
+use crate::config::Config;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// How long a client may take to send its headers, and its body.
+const HEADERS: Duration = Duration::from_secs(10);
+const BODY: Duration = Duration::from_secs(30);
+/// Size of hyper's buffer for one connection.
+const BUFFER: usize = 64 * 1024;
+
+/// Everything a call can reach.
+pub(crate) struct App {
+    pub(crate) config: Arc<Config>,
+    pub(crate) supervisor: Arc<Supervisor>,
+    operations: Vec<Operation>,
+    calls: Semaphore,
+    connections: Arc<Semaphore>,
+    /// The last part of the raw endpoint's path. Not a secret; it tells one browserd from another.
+    raw_id: String,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl App {
+    pub(crate) fn new(config: Arc<Config>, supervisor: Arc<Supervisor>) -> Arc<Self> {
+        Arc::new(Self {
+            calls: Semaphore::new(config.max_calls),
+            connections: Arc::new(Semaphore::new(config.max_connections)),
+            operations: operations(),
+            raw_id: uuid::Uuid::new_v4().to_string(),
+            config,
+            supervisor,
+        })
+    }
+
+    /// The browser, or the error that says why there is none.
+    pub(crate) fn browser(&self) -> Result<Arc<Browser>, ApiError> {
+        self.supervisor.browser().ok_or_else(|| {
+            let status = self.supervisor.status();
+            let why = status.last_exit.map(|exit| format!(" (it ended with {exit})")).unwrap_or_default();
+            ApiError::new(
+                ErrorCode::BrowserNotReady,
+                format!("the browser is {}{why}", status.phase.as_str()),
+            )
+        })
+    }
+
+    pub(crate) fn running_calls(&self) -> usize {
+        self.config.max_calls - self.calls.available_permits()
+    }
+}
+
+/// Accept connections for ever.
+pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
+    loop {
+        let permit = app.connections.clone().acquire_owned().await.expect("never closed");
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, for example: waiting is all one can do.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        if !guard::peer_allowed(&app.config, peer) {
+            tracing::warn!(peer = %peer.ip(), "a connection was refused: the address is not allowed");
+            continue;
+        }
+        let app = app.clone();
+        tokio::spawn(async move {
+            connection(app, stream, peer).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn connection(app: Arc<App>, stream: TcpStream, peer: SocketAddr) {
+    // Answers are small and somebody waits for each.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(|request| {
+        let app = app.clone();
+        async move { Ok::<_, Infallible>(respond(app, request).await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_buf_size(BUFFER)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}
+
+async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let started = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = route(&app, request).await.unwrap_or_else(|error| {
+        if error.code == ErrorCode::Internal {
+            tracing::error!(%method, path, %error, "fault");
+        }
+        failure(&error)
+    });
+    // Never the body and never the query: they may hold cookies, typed text, addresses.
+    tracing::debug!(
+        %method,
+        path,
+        status = response.status().as_u16(),
+        microseconds = started.elapsed().as_micros() as u64,
+        "call"
+    );
+    response
+}
+
+async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, ApiError> {
+    guard::check_request(&app.config, &request)?;
+    let path = request.uri().path().to_owned();
+    match path.as_str() {
+        "/openapi.json" if request.method() == Method::GET => {
+            let json = serde_json::to_vec(&openapi::document())
+                .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
+            return Ok(json_response(StatusCode::OK, json));
+        }
+        // Playwright asks with the slash.
+        "/json/version" | "/json/version/" => return raw::version(app, &request),
+        _ if path.starts_with("/devtools/browser/") => return raw::upgrade(app, request).await,
+        _ => {}
+    }
+    let candidates = app.operations.iter().filter(|operation| operation.matches(&path).is_some());
+    let operation = candidates.clone().find(|operation| operation.method == request.method());
+    let Some(operation) = operation else {
+        let methods: Vec<&str> = candidates.map(|operation| operation.method.as_str()).collect();
+        if methods.is_empty() {
+            return Err(ApiError::new(ErrorCode::NotFound, "no such path"));
+        }
+        let message = format!("this path takes {}", methods.join(", "));
+        let mut response = failure(&ApiError::new(ErrorCode::MethodNotAllowed, message));
+        if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
+            response.headers_mut().insert(ALLOW, value);
+        }
+        return Ok(response);
+    };
+    let _call = match operation.counted.then(|| app.calls.try_acquire()) {
+        None => None,
+        Some(Ok(permit)) => Some(permit),
+        Some(Err(_)) => {
+            let message = format!("{} calls are running, no more are allowed", app.config.max_calls);
+            return Err(ApiError::new(ErrorCode::TooManyCalls, message));
+        }
+    };
+    let tab = operation.matches(&path).flatten().map(str::to_owned);
+    let body = read_body(app, request).await?;
+    let Answer { status, json } = (operation.run)(app.clone(), tab, body).await?;
+    if json.len() > app.config.max_response {
+        let message = format!("{} bytes are more than {}", json.len(), app.config.max_response);
+        return Err(ApiError::new(ErrorCode::ResponseTooLarge, message));
+    }
+    Ok(json_response(status, json))
+}
+
+async fn read_body(app: &App, request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
+    let body = Limited::new(request.into_body(), app.config.max_request).collect();
+    match tokio::time::timeout(BODY, body).await {
+        Ok(Ok(body)) => Ok(body.to_bytes().into()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::new(
+            ErrorCode::RequestTooLarge,
+            format!("the body is larger than {} bytes", app.config.max_request),
+        )),
+        Ok(Err(_)) => Err(ApiError::new(ErrorCode::BadRequest, "the body ended too early")),
+        Err(_) => Err(ApiError::new(ErrorCode::RequestTimeout, "the body did not arrive in time")),
+    }
+}
+
+fn json_response(status: StatusCode, json: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(json)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Should a page ever see an answer, it shall not be taken for anything but data.
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn failure(error: &ApiError) -> Response<Full<Bytes>> {
+    let json = serde_json::to_vec(&error.body()).unwrap_or_default();
+    let mut response = json_response(error.code.status(), json);
+    if matches!(error.code.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}

@@ -1,0 +1,117 @@
+//! Raw CDP over WebSocket, as Chromium's own debugging port would offer it.
+
+use super::{App, json_response};
+use crate::api::error::{ApiError, ErrorCode};
+use crate::browser::relay::RawClient;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use std::sync::Arc;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+fn refuse_if_disabled(app: &App) -> Result<(), ApiError> {
+    if app.config.no_raw_cdp {
+        return Err(ApiError::new(ErrorCode::RawCdpDisabled, "raw CDP is switched off"));
+    }
+    Ok(())
+}
+
+/// Where Playwright and Puppeteer look for the WebSocket.
+pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, ApiError> {
+    refuse_if_disabled(app)?;
+    let version = app.browser()?.version.clone();
+    // The guard has seen that it is there and is an address of ours.
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let answer = json!({
+        "Browser": version.product,
+        "Protocol-Version": version.protocol_version,
+        "User-Agent": version.user_agent,
+        "V8-Version": version.js_version,
+        "webSocketDebuggerUrl": format!("ws://{host}/devtools/browser/{}", app.raw_id),
+    });
+    Ok(json_response(StatusCode::OK, answer.to_string().into_bytes()))
+}
+
+/// Turn the connection into a WebSocket and serve it.
+pub(super) async fn upgrade(
+    app: &Arc<App>,
+    mut request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, ApiError> {
+    refuse_if_disabled(app)?;
+    if request.uri().path().strip_prefix("/devtools/browser/") != Some(&app.raw_id) {
+        return Err(ApiError::new(ErrorCode::NotFound, "no such raw endpoint; /json/version names it"));
+    }
+    let wants_upgrade = request
+        .headers()
+        .get(UPGRADE)
+        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let key = request.headers().get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
+    let (true, Some(key)) = (wants_upgrade, key) else {
+        return Err(ApiError::new(ErrorCode::BadRequest, "this path takes WebSocket connections only"));
+    };
+    let accept = HeaderValue::from_str(&key)
+        .map_err(|_| ApiError::new(ErrorCode::BadRequest, "Sec-WebSocket-Key is not usable"))?;
+    let client = RawClient::connect(app.browser()?, app.config.max_response).await?;
+    let upgrading = hyper::upgrade::on(&mut request);
+    let app = app.clone();
+    tokio::spawn(async move {
+        match upgrading.await {
+            Ok(upgraded) => serve(&app, upgraded, client).await,
+            Err(error) => tracing::debug!(%error, "the connection did not become a WebSocket"),
+        }
+    });
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    Ok(response)
+}
+
+async fn serve(app: &App, upgraded: Upgraded, mut client: RawClient) {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(app.config.max_response))
+        .max_frame_size(Some(app.config.max_response));
+    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+    let (mut output, mut input) = socket.split();
+    let sender = client.sender();
+    let reading = async {
+        while let Some(Ok(message)) = input.next().await {
+            match message {
+                Message::Text(text) => sender.take(text.as_str()).await,
+                Message::Close(_) => return,
+                _ => {}
+            }
+        }
+    };
+    let writing = async {
+        let reason = loop {
+            match client.next().await {
+                Ok(message) => {
+                    if output.send(Message::text(message)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(reason) => break reason,
+            }
+        };
+        let frame = CloseFrame { code: CloseCode::Policy, reason: reason.into() };
+        let _ = output.send(Message::Close(Some(frame))).await;
+    };
+    tokio::select! {
+        () = reading => {}
+        () = writing => {}
+        reason = sender.cut_off() => tracing::warn!(reason, "a raw client was cut off"),
+    }
+}

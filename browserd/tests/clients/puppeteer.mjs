@@ -1,0 +1,43 @@
+// Puppeteer over browserd's raw endpoint, two clients at once: neither sees the other's sessions, one
+// leaving (even with Browser.close) does not disturb the other.
+import assert from "node:assert/strict";
+import puppeteer from "puppeteer-core";
+
+const [endpoint, site] = process.argv.slice(2);
+const connect = () => puppeteer.connect({ browserURL: endpoint, defaultViewport: null });
+const [first, second] = await Promise.all([connect(), connect()]);
+
+const work = async (browser, name) => {
+  const page = await browser.newPage();
+  await page.goto(site + "/form");
+  await page.type("#mail", name + "@example.org");
+  await Promise.all([page.waitForNavigation(), page.click("#send")]);
+  const got = await page.$eval("#got", (element) => element.textContent);
+  assert.match(got, new RegExp("mail=" + name + "%40example.org"));
+  const picture = await page.screenshot();
+  assert.ok(picture.length > 1000);
+  return page;
+};
+const [mine, other] = await Promise.all([work(first, "first"), work(second, "second")]);
+
+// A session of one client means nothing to the other.
+const session = await mine.createCDPSession();
+assert.equal((await session.send("Runtime.evaluate", { expression: "6 * 7" })).result.value, 42);
+const { webSocketDebuggerUrl } = await (await fetch(endpoint + "/json/version")).json();
+const answer = await new Promise((resolve, reject) => {
+  import("puppeteer-core/internal/node/NodeWebSocketTransport.js").then(async ({ NodeWebSocketTransport }) => {
+    const transport = await NodeWebSocketTransport.create(webSocketDebuggerUrl);
+    transport.onmessage = (message) => { transport.close(); resolve(JSON.parse(message)); };
+    transport.send(JSON.stringify({ id: 7, method: "Runtime.evaluate", params: { expression: "1" }, sessionId: session.id() }));
+  }).catch(reject);
+});
+assert.equal(answer.id, 7);
+assert.equal(answer.error.code, -32001);
+
+await first.close();
+assert.equal(await other.title(), "submitted");
+await other.goto(site + "/title?still");
+assert.equal(await other.title(), "still");
+await other.close();
+await second.disconnect();
+console.log("puppeteer: ok");

@@ -1,0 +1,137 @@
+//! Playwright and Puppeteer over the raw endpoint, and clients that misbehave there.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::path::Path;
+use support::site::{RULE, Site};
+use support::{Browserd, wait};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+async fn run_client(name: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+    assert!(
+        folder.join("node_modules").exists(),
+        "Playwright and Puppeteer are not installed: run browserd/tests/clients/install"
+    );
+    let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
+    let output = tokio::process::Command::new("node")
+        .arg(folder.join(name))
+        .arg(format!("http://{}", browserd.address))
+        .arg(site.url(""))
+        .output()
+        .await
+        .expect("node runs");
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(": ok"), "{said}");
+    // They are gone, their sessions too, and the browser still works.
+    let health = wait("the clients to leave", || {
+        let (_, health) = browserd.get("/healthz");
+        (health["raw_clients"] == 0).then_some(health)
+    });
+    assert_eq!((health["status"].as_str(), health["restarts"].as_u64()), (Some("ready"), Some(0)));
+    assert_eq!(browserd.post("/v1/navigate", json!({"url": site.url("/title?after")})).1["title"], "after");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn playwright() {
+    run_client("playwright.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn puppeteer() {
+    run_client("puppeteer.mjs").await;
+}
+
+struct Raw(WebSocketStream<tokio::net::TcpStream>);
+
+impl Raw {
+    async fn connect(browserd: &Browserd) -> Self {
+        let url = browserd.get("/json/version").1["webSocketDebuggerUrl"].as_str().unwrap().to_owned();
+        let stream = tokio::net::TcpStream::connect(browserd.address).await.unwrap();
+        Self(tokio_tungstenite::client_async(url, stream).await.unwrap().0)
+    }
+
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            match self.0.next().await?.ok()? {
+                Message::Text(text) => return serde_json::from_str(text.as_str()).ok(),
+                Message::Close(_) => return None,
+                _ => {}
+            }
+        }
+    }
+
+    async fn call(&mut self, message: Value) -> Option<Value> {
+        self.0.send(Message::text(message.to_string())).await.ok()?;
+        loop {
+            let answer = self.next().await?;
+            if answer["id"] == message["id"] {
+                return Some(answer);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_are_kept_apart_and_bounded() {
+    let browserd = Browserd::ready(&[RULE, "--max-response", "3000000"]);
+    let (mut one, mut two) = (Raw::connect(&browserd).await, Raw::connect(&browserd).await);
+    // The same id in both, at the same time.
+    let (a, b) = tokio::join!(
+        one.call(json!({"id": 5, "method": "Browser.getVersion"})),
+        two.call(json!({"id": 5, "method": "Target.getTargets"}))
+    );
+    assert!(a.unwrap()["result"]["product"].is_string());
+    let target = b.unwrap()["result"]["targetInfos"][0]["targetId"].clone();
+    let attach =
+        json!({"id": 6, "method": "Target.attachToTarget", "params": {"targetId": target, "flatten": true}});
+    let session = one.call(attach).await.unwrap()["result"]["sessionId"].clone();
+    let evaluate = |id: u64, expression: &str| json!({"id": id, "method": "Runtime.evaluate", "params": {"expression": expression}, "sessionId": session});
+    let answer = one.call(evaluate(7, "6 * 7")).await.unwrap();
+    assert_eq!((&answer["result"]["result"]["value"], &answer["sessionId"]), (&json!(42), &session));
+    assert_eq!(two.call(evaluate(7, "6 * 7")).await.unwrap()["error"]["code"], -32001);
+    // Events of one's session do not reach the other: after enabling, only `one` hears of the console.
+    one.call(json!({"id": 8, "method": "Runtime.enable", "sessionId": session})).await.unwrap();
+    one.0.send(Message::text(evaluate(9, "console.log('mine')").to_string())).await.unwrap();
+    loop {
+        let event = one.next().await.unwrap();
+        if event["method"] == "Runtime.consoleAPICalled" {
+            assert_eq!(event["sessionId"], session);
+            break;
+        }
+    }
+    let answer = two.call(json!({"id": 10, "method": "Browser.getVersion"})).await.unwrap();
+    assert!(answer["result"].is_object());
+
+    // Errors and rubbish are answered, the connection stays.
+    assert_eq!(two.call(json!({"id": 11, "method": "No.such"})).await.unwrap()["error"]["code"], -32601);
+    two.0.send(Message::text("not json")).await.unwrap();
+    assert_eq!(two.next().await.unwrap()["error"]["code"], -32700);
+
+    // One that does not read is cut off; the other does not notice.
+    for id in 0..40 {
+        let big = json!({
+            "id": 100 + id, "method": "Runtime.evaluate", "sessionId": session,
+            "params": {"expression": "'x'.repeat(900000)"},
+        });
+        if one.0.send(Message::text(big.to_string())).await.is_err() {
+            break;
+        }
+    }
+    wait("the slow client to go", || (browserd.get("/healthz").1["raw_clients"] == 1).then_some(()));
+    let answer = two.call(json!({"id": 12, "method": "Browser.getVersion"})).await.unwrap();
+    assert!(answer["result"].is_object());
+
+    // Close ends this client and nothing else.
+    assert!(two.call(json!({"id": 13, "method": "Browser.close"})).await.is_some());
+    assert_eq!(two.next().await, None);
+    wait("it to go", || (browserd.get("/healthz").1["raw_clients"] == 0).then_some(()));
+    assert_eq!(browserd.get("/healthz").1["restarts"], 0);
+    assert_eq!(browserd.get("/devtools/browser/wrong").0, 404);
+}

@@ -1,0 +1,229 @@
+//! A real browserd with a real Chromium, and a small site on loopback for it to visit.
+//!
+//! Chromium refuses to run as root with its sandbox on, and browserd never switches the sandbox off: a
+//! test that runs as root starts browserd under a user number of its own.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+pub mod site;
+
+use browserd::client::{Client, ClientError};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// First of the private user numbers; each browserd takes the next.
+const FIRST_UID: u32 = 60010;
+static NEXT_UID: AtomicU32 = AtomicU32::new(0);
+
+/// How long anything may take on a busy machine. Never asserted upon, only waited for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where Chromium is, or a failure that says how to get it.
+pub fn chromium() -> PathBuf {
+    let named = std::env::var_os("BROWSERD_TEST_CHROMIUM").map(PathBuf::from);
+    let usual =
+        ["/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium", "/usr/local/bin/chrome"];
+    named.into_iter().chain(usual.iter().map(PathBuf::from)).find(|path| path.exists()).expect(
+        "Chromium is needed: install the packages chromium and chromium-shell, or set BROWSERD_TEST_CHROMIUM",
+    )
+}
+
+pub struct Browserd {
+    pub child: Child,
+    pub address: SocketAddr,
+    pub folder: tempfile::TempDir,
+    pub uid: u32,
+}
+
+impl Browserd {
+    /// Start it and wait until it listens.
+    pub fn start(extra: &[&str]) -> Self {
+        Self::start_with(&chromium(), extra)
+    }
+
+    pub fn start_with(chromium: &Path, extra: &[&str]) -> Self {
+        let root = nix::unistd::geteuid().is_root();
+        let uid = FIRST_UID + std::process::id() % 900 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed);
+        let folder = tempfile::Builder::new().prefix("browserd-test-").tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
+        command
+            .args(["--listen", "127.0.0.1:0"])
+            .arg("--chromium")
+            .arg(chromium)
+            .arg("--data-dir")
+            .arg(&data)
+            .args(extra)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("BROWSERD_LOG", "trace")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        if root {
+            chown(&data, Some(uid), Some(uid)).unwrap();
+            command.uid(uid).gid(uid);
+        }
+        let mut child = command.spawn().expect("browserd starts");
+        let file = data.join("browserd.address");
+        let address = wait("browserd to listen", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+                panic!("browserd ended at once ({status}):\n{log}");
+            }
+            std::fs::read_to_string(&file).ok()?.trim().parse().ok()
+        });
+        Self { child, address, folder, uid }
+    }
+
+    /// Start it and wait until pages can be opened.
+    pub fn ready(extra: &[&str]) -> Self {
+        let browserd = Self::start(extra);
+        browserd.wait_ready();
+        browserd
+    }
+
+    pub fn wait_ready(&self) {
+        wait("browserd to be ready", || (self.get("/readyz").0 == 200).then_some(()));
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(self.address)
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One request with exactly these headers beside the body's; status and JSON.
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
+        raw_request(self.address, method, path, headers, body)
+    }
+
+    pub fn get(&self, path: &str) -> (u16, Value) {
+        self.request("GET", path, &[("host", &self.address.to_string())], "")
+    }
+
+    pub fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        let host = self.address.to_string();
+        self.request(
+            "POST",
+            path,
+            &[("host", &host), ("content-type", "application/json")],
+            &body.to_string(),
+        )
+    }
+
+    /// TERM, and how it ended.
+    pub fn stop(&mut self) -> ExitStatus {
+        signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
+        wait("browserd to stop", || self.child.try_wait().unwrap())
+    }
+
+    /// Live processes of this browserd's user; only meaningful as root, where the user is ours alone.
+    pub fn processes(&self) -> Vec<u32> {
+        assert!(nix::unistd::geteuid().is_root(), "this test counts processes by their user: run it as root");
+        processes_of(self.uid)
+    }
+}
+
+impl Drop for Browserd {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
+            let end = Instant::now() + Duration::from_secs(20);
+            while Instant::now() < end && self.child.try_wait().is_ok_and(|status| status.is_none()) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().filter(|line| !line.contains("chromium line=")).collect();
+            eprintln!("--- browserd's log\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
+        }
+    }
+}
+
+/// Processes of a user that are not zombies.
+pub fn processes_of(uid: u32) -> Vec<u32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        let Ok(status) = std::fs::read_to_string(entry.path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let owner = field("Uid:").split_whitespace().next().and_then(|text| text.parse().ok());
+        if owner == Some(uid) && !field("State:").trim().starts_with('Z') {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal).unwrap();
+}
+
+/// Poll until there is something, or fail saying what was waited for.
+pub fn wait<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = poll() {
+            return found;
+        }
+        assert!(Instant::now() < end, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn raw_request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut text =
+        format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    stream.write_all(text.as_bytes()).unwrap();
+    // A server that refuses a large body may close before all of it is sent.
+    let _ = stream.write_all(body.as_bytes());
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}
+
+/// The code of an API error.
+pub fn code<T: std::fmt::Debug>(result: Result<T, ClientError>) -> String {
+    match result {
+        Err(ClientError::Api(error)) => error.code.as_str().to_owned(),
+        other => panic!("an API error was expected, not {other:?}"),
+    }
+}

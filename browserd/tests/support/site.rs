@@ -1,0 +1,186 @@
+//! The pages the tests visit, served on loopback.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_DISPOSITION, CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// A running site. Answers under any host name.
+pub struct Site {
+    pub address: SocketAddr,
+}
+
+impl Site {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let service = service_fn(|request| async { Ok::<_, Infallible>(page(request).await) });
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { address }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// The same page under a host name; see [`Site::rule`].
+    pub fn url_at(&self, host: &str, path: &str) -> String {
+        format!("http://{host}:{}{path}", self.address.port())
+    }
+}
+
+/// Makes Chromium find every `.test` name on loopback.
+pub const RULE: &str = "--chromium-arg=--host-resolver-rules=MAP *.test 127.0.0.1";
+
+fn html(body: impl Into<String>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body.into())));
+    response.headers_mut().insert(CONTENT_TYPE, "text/html; charset=utf-8".parse().unwrap());
+    response
+}
+
+async fn page(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let header =
+        |name| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    match path.as_str() {
+        "/form" => html(FORM),
+        "/submitted" => {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            html(format!(
+                "<title>submitted</title><p id=got>{}</p>",
+                String::from_utf8_lossy(&body).replace('&', "&amp;")
+            ))
+        }
+        "/frames" => {
+            let port = header("host").rsplit_once(':').unwrap().1.to_owned();
+            html(FRAMES.replace("PORT", &port))
+        }
+        "/inner" => html(
+            "<button id=inner onclick=\"document.title='hit';this.textContent='pressed'\">inner</button><input id=field aria-label=field>",
+        ),
+        "/shadow" => html(SHADOW),
+        "/dialogs" => html(DIALOGS),
+        "/beforeunload" => html(BEFOREUNLOAD),
+        "/alertloop" => {
+            html("<title>loop</title><script>setTimeout(() => { for (;;) alert('again') }, 0)</script>")
+        }
+        "/busy" => html("<title>busy</title><script>setTimeout(() => { for (;;); }, 0)</script>"),
+        "/popup" => html(
+            "<title>popup</title><button id=open onclick=\"window.open('/form')\">open</button><a id=blank target=_blank href=/links>blank</a>",
+        ),
+        "/links" => html(
+            "<title>links</title><a href=/form>the form</a> <a href='https://elsewhere.example/x?y=1#z'><b>else</b>where</a><a>no</a>",
+        ),
+        "/tall" => html(
+            "<title>tall</title><body style='margin:0;height:5000px'><div id=low style='position:absolute;top:4000px'>low</div>",
+        ),
+        "/huge" => html(HUGE),
+        "/title" => html(format!("<title>{query}</title><p>page {query}</p>")),
+        "/cookies" => html(format!("<title>cookies</title><pre id=sent>{}</pre>", header(COOKIE.as_str()))),
+        "/setcookie" => {
+            let mut response = html("<title>set</title>");
+            response.headers_mut().append(SET_COOKIE, "host=only; Path=/; HttpOnly".parse().unwrap());
+            response
+                .headers_mut()
+                .append(SET_COOKIE, "wide=yes; Path=/; Domain=app.test; Max-Age=3600".parse().unwrap());
+            response
+        }
+        "/redirect" => {
+            let mut response = html("");
+            *response.status_mut() = StatusCode::FOUND;
+            let left: u32 = query.parse().unwrap_or(0);
+            let target = if left > 1 { format!("/redirect?{}", left - 1) } else { "/title?end".into() };
+            response.headers_mut().insert(LOCATION, target.parse().unwrap());
+            response
+        }
+        "/jsredirect" => html("<script>location.replace('/title?byscript')</script>"),
+        "/slow" => {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            html("late")
+        }
+        // The document comes at once, a part of it never.
+        "/halfslow" => html("<title>half</title><p>here</p><img src=/slow>"),
+        "/status" => {
+            let mut response = html("<title>status</title>");
+            *response.status_mut() = query.parse::<u16>().ok().and_then(|code| code.try_into().ok()).unwrap();
+            response
+        }
+        "/nocontent" => {
+            let mut response = Response::new(Full::default());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+        "/download" => {
+            let mut response = html("the file's content\n".repeat(query.parse().unwrap_or(1)));
+            response
+                .headers_mut()
+                .insert(CONTENT_DISPOSITION, "attachment; filename=report.csv".parse().unwrap());
+            response
+        }
+        _ => {
+            let mut response = html("<title>missing</title>");
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            response
+        }
+    }
+}
+
+const FORM: &str = r#"<!doctype html><title>form</title>
+<h1>A form</h1>
+<form method=post action=/submitted>
+  <label>Name <input name=name id=name value=old></label>
+  <label>Mail <input name=mail id=mail type=email></label>
+  <textarea name=notes id=notes></textarea>
+  <label><input type=checkbox name=agree id=agree> agree</label>
+  <div id=rich contenteditable=true>rich</div>
+  <input id=fixed readonly value=fixed>
+  <button id=send>Send</button>
+</form>
+<button id=hidden style="display:none">hidden</button>
+<button id=later onclick="log.push('later')" style="position:absolute;top:3000px">later</button>
+<script>var log = []; for (const kind of ['keydown', 'keyup', 'input', 'dblclick', 'contextmenu'])
+  addEventListener(kind, (e) => log.push(kind + ':' + (e.key || e.data || e.target.id)), true)</script>"#;
+
+/// One frame of the same origin, one of another site (which Chromium gives its own process).
+const FRAMES: &str = r#"<!doctype html><title>frames</title><p>outside</p>
+<iframe id=same src="/inner" style="margin:40px;border:3px solid"></iframe>
+<iframe id=other src="http://other.test:PORT/inner" style="margin:70px;border:5px solid"></iframe>"#;
+
+const SHADOW: &str = r#"<!doctype html><title>shadow</title><div id=host></div><script>
+  const root = host.attachShadow({ mode: 'open' });
+  root.innerHTML = '<button id=deep>deep</button><input id=deepfield aria-label=deepfield>';
+  root.querySelector('#deep').onclick = () => document.title = 'deep hit';
+</script>"#;
+
+const DIALOGS: &str = r#"<!doctype html><title>dialogs</title>
+<button id=alert onclick="alert('one'); document.title='after alert'">a</button>
+<button id=confirm onclick="document.title='confirm ' + confirm('sure?')">c</button>
+<button id=prompt onclick="document.title='prompt ' + prompt('name?', 'nobody')">p</button>"#;
+
+const BEFOREUNLOAD: &str = r#"<!doctype html><title>beforeunload</title><button id=touch>touch</button><script>
+  addEventListener('beforeunload', (e) => { e.preventDefault(); e.returnValue = 'stay'; });
+</script>"#;
+
+/// About a hundred megabytes of text in many elements, made by the page itself.
+const HUGE: &str = r#"<!doctype html><title>huge</title><body><script>
+  const piece = document.createElement('div');
+  for (let i = 0; i < 100; i++) { const p = document.createElement('p'); p.textContent = 'x'.repeat(1000); piece.append(p); }
+  for (let i = 0; i < 1000; i++) document.body.append(piece.cloneNode(true));
+  document.title = 'huge done';
+</script>"#;

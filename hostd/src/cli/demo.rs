@@ -1,0 +1,81 @@
+//! `hostctl demo`: a whole life of a clone, to look at.
+
+use super::args::DemoArgs;
+use super::create::{random_request, stages};
+use super::output::{Answer, Failure, Output};
+use super::remote::Remote;
+use super::text::clean;
+use crate::api::{CloneParams, CreateParams, ErrorCode};
+use crate::host::show;
+use serde_json::json;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// How long the page may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What `--serve` serves.
+const PAGE: &str = include_str!("demo.html");
+
+pub(super) async fn run(remote: &Remote, output: &Output, args: DemoArgs) -> Result<Answer, Failure> {
+    if let Some(address) = args.serve {
+        let failed = |error: io::Error| Failure::of(ErrorCode::Internal, format!("{address}: {error}"));
+        return serve(address).await.map_err(failed);
+    }
+    let client = remote.client().await?;
+    output.note("making a clone");
+    let clone = client.create(CreateParams::new(random_request())).await?.clone;
+    let began = Instant::now();
+    let endpoint = clone.endpoint.clone().unwrap_or_default();
+    output.note(&format!("loading {} in {}", clean(&args.url), clone.name));
+    let url = args.url.clone();
+    let seen = tokio::task::spawn_blocking(move || show::page(&endpoint, &url, PATIENCE)).await;
+    let seen = seen.unwrap_or_else(|error| Err(error.to_string()));
+    let loading = began.elapsed();
+    // The clone goes before anything is said about the page.
+    output.note("taking the clone away");
+    let clone_id =
+        clone.clone_id.clone().ok_or_else(|| Failure::of(ErrorCode::Internal, "hostd names no clone id"))?;
+    let gone =
+        client.destroy(CloneParams { name: clone.name.clone(), clone_id, progress_token: None }).await?;
+    let failed = |message: String| {
+        Failure::of(ErrorCode::StepFailed, message).hint("look at what the clone may reach: hostctl doctor")
+    };
+    let seen = seen.map_err(failed)?;
+    let path = &args.screenshot;
+    std::fs::write(path, &seen.picture).map_err(|error| failed(format!("{}: {error}", path.display())))?;
+    let mut text = format!("page        {}\ntitle       {}\n", clean(&args.url), clean(&seen.title));
+    text.push_str(&format!("loaded in   {} ms\nscreenshot  {}\n", loading.as_millis(), path.display()));
+    text.push_str(&format!(
+        "\nCreate{}\nDestroy{}",
+        stages(output, &clone.stages),
+        stages(output, &gone.stages)
+    ));
+    let data = json!({
+        "name": clone.name, "url": args.url, "title": seen.title, "screenshot": path,
+        "page_seconds": loading.as_secs_f64(), "create": clone.stages, "destroy": gone.stages,
+    });
+    Ok(Answer { data, text })
+}
+
+/// The page, whatever is asked for, one connection after the other.
+async fn serve(address: SocketAddr) -> io::Result<Answer> {
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        let talk = async {
+            stream.read(&mut [0; 4096]).await?;
+            let length = PAGE.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(PAGE.as_bytes()).await
+        };
+        // A visitor that goes away or stays silent is no reason to stop.
+        let _ = tokio::time::timeout(Duration::from_secs(5), talk).await;
+    }
+}

@@ -1,0 +1,257 @@
+//! Everything a create needs, looked at one by one, each with what to do about it.
+
+use super::limits::Keeper;
+use super::{Inner, mounts};
+use crate::api::{EgressHealth, Finding, Severity};
+use crate::config::LimitsDemand;
+use crate::host::HostError;
+use sandbox::preflight::{self, Outcome};
+use std::path::Path;
+
+/// Below this a clone's first page could already fill the disk or the memory.
+const LEAST_FREE: u64 = 256 << 20;
+/// 2025-01-01: a clock before this was never set, and every certificate looks wrong to the browser.
+const PLAUSIBLE_TIME: u64 = 1_735_689_600;
+/// What the sandbox requires of Landlock.
+const LANDLOCK_ABI: u8 = 6;
+
+pub(super) fn run(inner: &Inner) -> Vec<Finding> {
+    let mut findings = vec![root(), filesystem("overlay"), filesystem("tmpfs")];
+    findings.extend(sandbox());
+    findings.push(limits(inner));
+    findings.push(egress(inner));
+    findings.extend(forwarding(inner));
+    findings.push(template(inner));
+    findings.push(free_space(inner));
+    findings.push(free_memory());
+    findings.push(clock());
+    findings.push(leftovers(inner));
+    findings
+}
+
+/// The checks themselves did not run.
+pub(super) fn broken(error: &HostError) -> Finding {
+    finding("checks", Severity::Error, error.to_string(), &error.hint)
+}
+
+fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: &str) -> Finding {
+    Finding { check: check.into(), severity, message: message.into(), fix: fix.into() }
+}
+
+fn good(check: &str, message: impl Into<String>) -> Finding {
+    finding(check, Severity::Ok, message, "")
+}
+
+fn root() -> Finding {
+    match nix::unistd::geteuid().is_root() {
+        true => good("root", "hostd runs as root"),
+        false => finding(
+            "root",
+            Severity::Error,
+            "hostd does not run as root",
+            "start it by systemd, or with sudo",
+        ),
+    }
+}
+
+fn filesystem(kind: &str) -> Finding {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    match known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
+        true => good(kind, format!("the kernel knows {kind}")),
+        false => finding(
+            kind,
+            Severity::Error,
+            format!("the kernel does not know {kind}"),
+            &format!("modprobe {kind}"),
+        ),
+    }
+}
+
+/// Every layer of the sandbox, found out by trying. Limits are hostd's own affair here.
+fn sandbox() -> Vec<Finding> {
+    let report = preflight::check(None, LANDLOCK_ABI);
+    let probes = report.probes.iter().filter(|probe| probe.layer != sandbox::Layer::Limits);
+    probes
+        .map(|probe| {
+            let severity = match probe.outcome {
+                Outcome::Good => Severity::Ok,
+                Outcome::Note => Severity::Warning,
+                Outcome::Bad => Severity::Error,
+            };
+            finding(probe.name, severity, &probe.found, probe.fix.as_deref().unwrap_or_default())
+        })
+        .collect()
+}
+
+fn limits(inner: &Inner) -> Finding {
+    match (&inner.keeper, inner.config.linux.limits) {
+        (Keeper::Cgroup(parent), _) => {
+            good("limits", format!("a cgroup per clone below {}", parent.display()))
+        }
+        (Keeper::Rlimits { why }, LimitsDemand::Available) => finding(
+            "limits",
+            Severity::Warning,
+            format!(
+                "{why}: a clone's memory and processor time are not bounded, only its processes and open files"
+            ),
+            "boot with systemd.unified_cgroup_hierarchy=1",
+        ),
+        (Keeper::Rlimits { why }, LimitsDemand::Cgroup) => finding(
+            "limits",
+            Severity::Error,
+            why,
+            "boot with systemd.unified_cgroup_hierarchy=1, or accept it: linux.limits = \"available\"",
+        ),
+    }
+}
+
+fn egress(inner: &Inner) -> Finding {
+    match inner.egress.health() {
+        Ok(EgressHealth::Ok) => {
+            good("egress", format!("table inet {} is loaded and is the rendered one", inner.egress.table()))
+        }
+        Ok(_) => finding(
+            "egress",
+            Severity::Error,
+            format!(
+                "table inet {} is not the rendered one; the clones' links are down",
+                inner.egress.table()
+            ),
+            "hostd loads it again by itself; find out who changes it: nft monitor",
+        ),
+        Err(error) => finding(
+            "egress",
+            Severity::Error,
+            error.to_string(),
+            "apt install nftables; modprobe nf_tables nf_conntrack",
+        ),
+    }
+}
+
+fn forwarding(inner: &Inner) -> Vec<Finding> {
+    let mut wanted = vec![("net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward")];
+    if inner.pool.subnet6().is_some() {
+        wanted.push(("net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding"));
+    }
+    let check = |(name, path): (&str, &str)| match std::fs::read_to_string(path) {
+        Ok(value) if value.trim() != "0" => good("forwarding", format!("{name} is on")),
+        Ok(_) => finding(
+            "forwarding",
+            Severity::Error,
+            format!("{name} is off: clones reach nothing"),
+            &format!("sysctl -w {name}=1"),
+        ),
+        Err(error) => finding(
+            "forwarding",
+            Severity::Error,
+            format!("{path}: {error}"),
+            "use a kernel with that protocol, or a pool without it",
+        ),
+    };
+    wanted.into_iter().map(check).collect()
+}
+
+fn template(inner: &Inner) -> Finding {
+    let snapshot = &inner.config.host.snapshot;
+    match inner.template(snapshot) {
+        Ok(template) => good(
+            "template",
+            format!("{} snapshot {snapshot}: {}", inner.config.host.template, template.version()),
+        ),
+        Err(error) => finding("template", Severity::Error, error.to_string(), &error.hint),
+    }
+}
+
+fn free_space(inner: &Inner) -> Finding {
+    let folder = &inner.config.paths.state;
+    match nix::sys::statvfs::statvfs(folder) {
+        Ok(seen) => enough(
+            "space",
+            u64::from(seen.blocks_available()) * seen.fragment_size(),
+            &folder.display().to_string(),
+            "make room on that disk",
+        ),
+        Err(error) => finding(
+            "space",
+            Severity::Error,
+            format!("{}: {error}", folder.display()),
+            "look at the folder's file system",
+        ),
+    }
+}
+
+fn free_memory() -> Finding {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = text.lines().find_map(|line| {
+        line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+    });
+    // Also what clones write: it is kept in memory.
+    match available {
+        Some(kilobytes) => {
+            enough("memory", kilobytes << 10, "memory", "end other programs, or lower server.max_clones")
+        }
+        None => finding(
+            "memory",
+            Severity::Warning,
+            "the kernel does not tell how much memory is free",
+            "look at /proc/meminfo",
+        ),
+    }
+}
+
+fn enough(check: &str, free: u64, place: &str, fix: &str) -> Finding {
+    let message = format!("{} MiB are free in {place}", free >> 20);
+    if free >= LEAST_FREE { good(check, message) } else { finding(check, Severity::Error, message, fix) }
+}
+
+fn clock() -> Finding {
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    match now >= PLAUSIBLE_TIME {
+        true => good("clock", "the clock is plausible"),
+        false => {
+            finding("clock", Severity::Error, "the clock was never set", "set it: timedatectl set-ntp true")
+        }
+    }
+}
+
+/// What is on the host of this pool's: all of it should belong to a clone that `hostctl ls` shows.
+fn leftovers(inner: &Inner) -> Finding {
+    let seen = match inner.inventory() {
+        Ok(seen) => seen,
+        Err(error) => return finding("objects", Severity::Error, error.to_string(), &error.hint),
+    };
+    let strange = strange_mounts(inner);
+    if !strange.is_empty() {
+        let fix = "hostctl reap takes away what is ours; unmount what is not";
+        return finding(
+            "objects",
+            Severity::Warning,
+            format!("mounts nobody claims: {}", strange.join(", ")),
+            fix,
+        );
+    }
+    let names: Vec<String> = seen.clones.keys().map(|slot| inner.pool.name(*slot).to_string()).collect();
+    let message = match (names.as_slice(), seen.aside.len()) {
+        ([], 0) => "no clone and nothing of one is on this host".to_owned(),
+        (names, 0) => format!("of these slots something is here: {}", names.join(", ")),
+        (names, aside) => {
+            format!("of these slots something is here: {}; {aside} stores are aside", names.join(", "))
+        }
+    };
+    good("objects", message)
+}
+
+/// Mounts in our folders that belong to no slot of the pool.
+fn strange_mounts(inner: &Inner) -> Vec<String> {
+    let Ok(all) = mounts::all() else { return Vec::new() };
+    let clones =
+        inner.config.pool.clones_dir.canonicalize().unwrap_or_else(|_| inner.config.pool.clones_dir.clone());
+    let claimed = |path: &Path| {
+        let inside = path.strip_prefix(&clones).unwrap_or(path);
+        let mut parts = inside.components().map(|part| part.as_os_str().to_string_lossy());
+        parts.any(|part| inner.pool.slot_of_name(&part).is_some() || part == ".aside")
+    };
+    let strange = mounts::below(&all, &clones).into_iter().filter(|mount| !claimed(&mount.at));
+    strange.map(|mount| mount.at.display().to_string()).collect()
+}

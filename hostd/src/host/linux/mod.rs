@@ -1,0 +1,460 @@
+//! The Linux host: an overlay per clone, a network namespace with one link, a place in an nftables set, a cgroup, and a
+//! supervisor that holds the browser's sandbox.
+//!
+//! | part | object | whose it is | module |
+//! |---|---|---|---|
+//! | storage | overlay on a sized tmpfs | a mark beside it | [`storage`], [`template`] |
+//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`] |
+//! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
+//! | egress | members of an nftables set | the slot's address | [`egress`] |
+//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`] |
+//! | service | browser in the sandbox | the jail it is in | [`processes`] |
+//!
+//! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
+//! transaction. All work blocks, shortly, so it is done on threads made for that.
+
+mod checks;
+mod egress;
+mod errors;
+mod files;
+mod jail;
+mod limits;
+mod mounts;
+mod netns;
+mod network;
+mod pidfd;
+mod processes;
+mod rtnl;
+pub mod show;
+mod storage;
+mod supervisor;
+mod template;
+
+pub use supervisor::main as supervise;
+pub use template::{create as create_template, list as list_templates, remove as remove_template};
+
+use super::{
+    CloneSpec, Host, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount,
+};
+use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
+use crate::config::Config;
+use crate::slot::{Pool, Slot, SlotNames};
+use egress::Egress;
+use errors::{Doing, doing, failed};
+use limits::Keeper;
+use processes::{Held, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use storage::Overlay;
+use supervisor::Orders;
+use template::Template;
+
+/// How long a service may take to end after it was asked to. Its files are thrown away, so there is nothing to save.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The host that hostd runs on.
+#[derive(Debug, Clone)]
+pub struct LinuxHost(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: Pool,
+    config: Config,
+    overlay: Overlay,
+    keeper: Keeper,
+    egress: Arc<Egress>,
+    /// The clones' run folders.
+    run: PathBuf,
+}
+
+impl LinuxHost {
+    /// Look at what the host offers, and put the packet filter in place before anything can need it.
+    ///
+    /// What is missing is no error here: hostd runs and says what to do, and creates are refused.
+    pub fn open(config: &Config, pool: &Pool) -> HostResult<LinuxHost> {
+        let run = config.paths.state.join("run");
+        let hint = "look at the folder's file system";
+        files::make_folders(&run, 0o700)
+            .map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
+        let clones = &config.pool.clones_dir;
+        let overlay = Overlay::open(clones).map_err(|error| {
+            failed(clones.display().to_string(), "no folder for the clones", &error, hint)
+        })?;
+        let egress = Arc::new(Egress::new(pool, &config.egress)?);
+        let keeper = Keeper::find(&config.linux.cgroup);
+        // The watch first: nothing that happens after the proof is missed.
+        if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
+            tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
+        }
+        Ok(LinuxHost(Arc::new(Inner {
+            pool: pool.clone(),
+            config: config.clone(),
+            overlay,
+            keeper,
+            egress,
+            run,
+        })))
+    }
+
+    /// Do something that blocks. A caller that goes away does not stop it; every piece is short.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> HostResult<T> + Send + 'static,
+    ) -> HostResult<T> {
+        let inner = self.0.clone();
+        match tokio::task::spawn_blocking(move || work(&inner)).await {
+            Ok(result) => result,
+            Err(died) => Err(doing("hostd", "do its work", HostErrorKind::Failed, died)),
+        }
+    }
+}
+
+impl Inner {
+    fn run(&self, names: &SlotNames) -> PathBuf {
+        self.run.join(names.name.as_str())
+    }
+
+    fn template(&self, snapshot: &SnapshotName) -> HostResult<Template> {
+        Template::open(&self.config.linux.templates, &self.config.host.template, snapshot)
+    }
+
+    /// Look at some parts of one slot.
+    fn look(&self, names: &SlotNames, parts: &[Part], shared: &Shared) -> HostResult<ObservedClone> {
+        let run = self.run(names);
+        let what = Doing { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
+        let cannot = |error: io::Error| what.failed("cannot be looked at", &error);
+        let mut seen = ObservedClone::default();
+        for part in parts {
+            match part {
+                Part::Storage => seen.storage = self.overlay.look(names, &shared.mounts).map_err(cannot)?,
+                Part::Mounts => seen.mounts = self.overlay.mounts_below(names, &shared.mounts),
+                Part::Limits => seen.limits = self.keeper.look(names.name.as_str(), &run).map_err(cannot)?,
+                Part::Network => {
+                    seen.network =
+                        shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
+                }
+                Part::Egress => {
+                    // A member with all its addresses; with only some of them it still has ways to the outside.
+                    let (members, all) = shared.members(names);
+                    seen.egress = members == all;
+                    seen.connections =
+                        (members > 0 && members < all) || shared.remembered.contains(&names.slot);
+                }
+                Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
+                Part::Service => {
+                    let name = names.name.as_str();
+                    seen.processes = shared.processes.of(name, &run, &self.keeper).map_err(cannot)?;
+                    seen.service_ready = jail::is_ready(&run);
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// What is looked at once for all slots. Of which slots, if not of all that show anything, `only` tells.
+    fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
+        let wanted = |part| parts.contains(&part);
+        let what = Doing { object: "/proc".into(), hint: "hostd needs /proc" };
+        let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
+            true => mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?,
+            false => Vec::new(),
+        };
+        let network = match wanted(Part::Network) || wanted(Part::Egress) {
+            true => Some(network::Seen::now()?),
+            false => None,
+        };
+        let members = match wanted(Part::Egress) {
+            true => self.egress.members()?,
+            false => BTreeSet::new(),
+        };
+        let processes = match wanted(Part::Service) {
+            true => Table::now().map_err(|error| what.failed("the processes cannot be listed", &error))?,
+            false => Table::default(),
+        };
+        let mut shared = Shared { mounts, network, members, remembered: BTreeSet::new(), processes };
+        if wanted(Part::Egress) {
+            let names: Vec<SlotNames> = match only {
+                Some(names) => vec![names.clone()],
+                None => self.slots(&shared)?.into_iter().map(|slot| self.pool.names(slot)).collect(),
+            };
+            let cut_off: Vec<&SlotNames> = names
+                .iter()
+                .filter(|names| shared.members(names).0 == 0 && !shared.has_link(names))
+                .collect();
+            shared.remembered = self.egress.remembered(&cut_off)?;
+        }
+        Ok(shared)
+    }
+
+    /// Every slot of which anything is there.
+    fn slots(&self, shared: &Shared) -> HostResult<BTreeSet<Slot>> {
+        let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
+        let mut names = self.overlay.names().map_err(|error| what.failed("cannot be listed", &error))?;
+        let runs = std::fs::read_dir(&self.run).map_err(|error| what.failed("cannot be listed", &error))?;
+        names.extend(runs.flatten().filter_map(|entry| entry.file_name().into_string().ok()));
+        let mut slots: BTreeSet<Slot> =
+            names.iter().filter_map(|name| self.pool.slot_of_name(name)).collect();
+        let links = shared.network.as_ref().map(network::Seen::links).unwrap_or_default();
+        slots.extend(links.iter().filter_map(|link| self.pool.slot_of_interface(&link.name)));
+        slots.extend(shared.members.iter().filter_map(|address| self.pool.slot_of_address(*address)));
+        Ok(slots)
+    }
+
+    fn inventory(&self) -> HostResult<Inventory> {
+        // Whether the service answers is not part of a look at everything.
+        let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Service).collect();
+        let shared = self.shared(&parts, None)?;
+        let mut clones = BTreeMap::new();
+        for slot in self.slots(&shared)? {
+            let seen = self.look(&self.pool.names(slot), &parts, &shared)?;
+            if !seen.is_absent() {
+                clones.insert(slot, seen);
+            }
+        }
+        let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
+        let aside = self
+            .overlay
+            .aside()
+            .map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
+        Ok(Inventory { clones, aside, egress: self.egress.health()? })
+    }
+
+    /// What the clone's supervisor is told.
+    fn orders(&self, spec: &CloneSpec) -> HostResult<Orders> {
+        let names = &spec.names;
+        let run = self.run(names);
+        let browserd = &self.config.linux.browserd;
+        let port = self.config.egress.browserd_port;
+        let group = &self.config.paths.socket_group;
+        Ok(Orders {
+            clone_id: spec.clone_id.clone(),
+            name: names.name.to_string(),
+            uid: names.uid,
+            folder: self.overlay.folder(names),
+            network: network::pin(&run),
+            cgroup: self.keeper.cgroup(names.name.as_str()),
+            limits: spec.limits,
+            browser: self.template(&spec.snapshot)?.browser().to_owned(),
+            browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
+            resolver: self.config.egress.resolver,
+            group: nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw()),
+        })
+    }
+
+    /// Signal what is proven to be inside, and wait for its end.
+    fn end(&self, names: &SlotNames, signal: i32) -> HostResult<()> {
+        let (run, name) = (self.run(names), names.name.as_str());
+        let what = Doing {
+            object: format!("processes of {name}"),
+            hint: "look at them with ps; one in state D waits for a disk",
+        };
+        let held =
+            Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
+        let sent = match self.keeper.cgroup(name) {
+            Some(cgroup) if signal == libc::SIGKILL => {
+                limits::kill(&cgroup).and_then(|()| held.signal(signal))
+            }
+            _ => held.signal(signal),
+        };
+        sent.map_err(|error| what.failed("cannot be signalled", &error))?;
+        held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
+    }
+
+    /// End the supervisor, and with it everything inside.
+    fn stop(&self, names: &SlotNames) -> HostResult<()> {
+        let run = self.run(names);
+        let what = Doing { object: format!("supervisor of {}", names.name), hint: "look at hostd's log" };
+        let cannot = |error: io::Error| what.failed("cannot be stopped", &error);
+        let held = Held::take(names.name.as_str(), &run, &self.keeper).map_err(cannot)?;
+        let Some(pid) = jail::supervisor(&run).map_err(cannot)? else { return Ok(()) };
+        let process = match pidfd::open(pid) {
+            Ok(process) => process,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+            Err(error) => return Err(cannot(error)),
+        };
+        // Still the holder of the lock, so the descriptor is its and nobody else's.
+        if jail::supervisor(&run).map_err(cannot)? != Some(pid) {
+            return Ok(());
+        }
+        use std::os::fd::AsFd;
+        match pidfd::signal(process.as_fd(), libc::SIGTERM) {
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(cannot(error)),
+            _ => {}
+        }
+        held.wait(STOP_PATIENCE).map(drop).map_err(cannot)
+    }
+}
+
+/// What one look sees of all slots at once.
+struct Shared {
+    mounts: Vec<mounts::Mount>,
+    network: Option<network::Seen>,
+    members: BTreeSet<std::net::IpAddr>,
+    /// Slots that are cut off and of which connections are still known.
+    remembered: BTreeSet<Slot>,
+    processes: Table,
+}
+
+impl Shared {
+    /// How many of a clone's addresses are members, and how many it has.
+    fn members(&self, names: &SlotNames) -> (usize, usize) {
+        let all = egress::addresses(names);
+        (all.clone().filter(|address| self.members.contains(address)).count(), all.count())
+    }
+
+    fn has_link(&self, names: &SlotNames) -> bool {
+        let links = self.network.as_ref().map(network::Seen::links).unwrap_or_default();
+        links.iter().any(|link| link.name == names.interface)
+    }
+}
+
+impl Host for LinuxHost {
+    fn drivers(&self) -> BTreeMap<String, String> {
+        let browserd = if self.0.config.linux.browserd.is_file() {
+            "browserd"
+        } else {
+            "browser with its debugging pipe as a socket"
+        };
+        [
+            ("storage", storage::BOUND.to_owned()),
+            ("network", "network namespace and veth".to_owned()),
+            ("egress", format!("nftables table inet {}", self.0.egress.table())),
+            ("limits", self.0.keeper.word().to_owned()),
+            ("jail", "bubblewrap, Landlock, seccomp".to_owned()),
+            ("service", browserd.to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    async fn checks(&self) -> Vec<Finding> {
+        self.blocking(|inner| Ok(checks::run(inner)))
+            .await
+            .unwrap_or_else(|error| vec![checks::broken(&error)])
+    }
+
+    async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
+        let snapshot = snapshot.clone();
+        self.blocking(move |inner| inner.template(&snapshot).map(drop)).await
+    }
+
+    async fn inventory(&self) -> HostResult<Inventory> {
+        self.blocking(Inner::inventory).await
+    }
+
+    async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let (names, parts) = (names.clone(), parts.to_vec());
+        self.blocking(move |inner| {
+            let shared = inner.shared(&parts, Some(&names))?;
+            inner.look(&names, &parts, &shared)
+        })
+        .await
+    }
+
+    async fn egress_health(&self) -> HostResult<EgressHealth> {
+        self.blocking(|inner| inner.egress.health()).await
+    }
+
+    async fn repair_egress(&self) -> HostResult<EgressHealth> {
+        self.blocking(|inner| inner.egress.repair()).await
+    }
+
+    async fn changed(&self) {
+        self.0.egress.changed.notified().await;
+    }
+
+    async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
+        let spec = spec.clone();
+        self.blocking(move |inner| inner.overlay.ensure(&spec, &inner.template(&spec.snapshot)?)).await
+    }
+
+    async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
+        let spec = spec.clone();
+        self.blocking(move |inner| {
+            inner.keeper.ensure(inner.config.linux.limits, &spec, &inner.run(&spec.names))
+        })
+        .await
+    }
+
+    async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        let spec = spec.clone();
+        self.blocking(move |inner| {
+            inner.egress.expect_connections(spec.names.slot);
+            network::ensure(&inner.pool, &spec, &inner.run(&spec.names))
+        })
+        .await
+    }
+
+    async fn ensure_egress(&self, spec: &CloneSpec) -> HostResult<()> {
+        let names = spec.names.clone();
+        self.blocking(move |inner| inner.egress.grant(&names)).await
+    }
+
+    async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
+        let wanted = spec.clone();
+        let orders = self.blocking(move |inner| inner.orders(&wanted)).await?;
+        jail::start(self.0.run(&spec.names), orders).await
+    }
+
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+        jail::start_service(self.0.run(&spec.names), spec.names.name.as_str(), &spec.clone_id).await
+    }
+
+    async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.egress.cut(&names)).await
+    }
+
+    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.stop(&names)).await
+    }
+
+    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
+        let names = names.clone();
+        let signal = match signal {
+            ProcessSignal::Term => libc::SIGTERM,
+            ProcessSignal::Kill => libc::SIGKILL,
+        };
+        self.blocking(move |inner| inner.end(&names, signal)).await
+    }
+
+    async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.overlay.unmount_below(&names, how)).await
+    }
+
+    async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await
+    }
+
+    async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| network::remove(&names, &inner.run(&names))).await
+    }
+
+    async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.keeper.remove(names.name.as_str(), &inner.run(&names), &jail::FILES))
+            .await
+    }
+
+    async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.overlay.destroy(&names)).await
+    }
+
+    async fn move_storage_aside(&self, names: &SlotNames, clone_id: &CloneId) -> HostResult<()> {
+        let (names, clone_id) = (names.clone(), clone_id.clone());
+        self.blocking(move |inner| inner.overlay.move_aside(&names, &clone_id)).await
+    }
+
+    async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
+        let clone_id = clone_id.clone();
+        self.blocking(move |inner| inner.overlay.destroy_aside(&clone_id)).await
+    }
+}

@@ -1,0 +1,10 @@
+//! What this system's host offers to the rest of hostd.
+
+pub use super::linux::{show, supervise as helper};
+
+/// The templates of this host.
+pub mod templates {
+    pub use super::super::linux::{
+        create_template as create, list_templates as list, remove_template as remove,
+    };
+}

@@ -1,0 +1,237 @@
+//! A clone's network: a namespace of its own and one point-to-point link to the host.
+//!
+//! There is no bridge, so clones have no way to each other but through the host's packet filter. The host's end carries
+//! the gateway's address with the clone's address as its peer; the clone's end the reverse. The link's alias says whose
+//! it is. The clone's end is brought up last, so a link with a carrier is a finished one.
+
+use super::errors::{Doing, doing, failed};
+use super::netns;
+use super::rtnl::{Address, End, Link, Rtnl};
+use crate::api::CloneId;
+use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, NetworkSeen};
+use crate::slot::{Pool, SlotNames};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// The clone's end of the link.
+const INSIDE: &str = "eth0";
+
+/// What `/proc` and netlink show of all clones' networks.
+#[derive(Debug)]
+pub(super) struct Seen {
+    links: Vec<Link>,
+    addresses: Vec<Address>,
+}
+
+impl Seen {
+    pub(super) fn now() -> HostResult<Seen> {
+        let look = || {
+            let mut rtnl = Rtnl::open()?;
+            Ok(Seen { links: rtnl.links()?, addresses: rtnl.addresses()? })
+        };
+        look().map_err(|error: io::Error| {
+            failed(
+                "netlink",
+                "the links cannot be listed",
+                &error,
+                "look at hostd's capabilities: it needs CAP_NET_ADMIN",
+            )
+        })
+    }
+
+    pub(super) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    /// The network of one slot.
+    pub(super) fn network(&self, names: &SlotNames, pin: &Path) -> Option<NetworkSeen> {
+        let link = self.links.iter().find(|link| link.name == names.interface);
+        let Some(link) = link else {
+            // A namespace without a link: a create that was cut short, or a remove.
+            return pin
+                .symlink_metadata()
+                .is_ok()
+                .then_some(NetworkSeen { identity: Identity::Unmarked, complete: false });
+        };
+        let reaches = |wanted: IpAddr| {
+            self.addresses.iter().any(|address| address.link == link.index && address.peer == wanted)
+        };
+        let addressed = reaches(names.ip.into()) && names.ip6.is_none_or(|ip| reaches(ip.into()));
+        Some(NetworkSeen {
+            identity: identity(link),
+            complete: link.carrier && addressed && netns::is_pinned(pin),
+        })
+    }
+}
+
+fn identity(link: &Link) -> Identity {
+    if !link.veth {
+        return Identity::Foreign(format!("{} is no pair of ours: it is another kind of link", link.name));
+    }
+    match &link.alias {
+        None => Identity::Unmarked,
+        Some(alias) => match CloneId::try_from(alias.clone()) {
+            Ok(id) => Identity::Clone(id),
+            Err(_) => Identity::Foreign(format!("{} carries the alias {alias:?}", link.name)),
+        },
+    }
+}
+
+/// Where a clone's network namespace is kept.
+pub(super) fn pin(run: &Path) -> PathBuf {
+    run.join("net")
+}
+
+/// Make the pair, addressed, attached and up.
+pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()> {
+    let names = &spec.names;
+    let object = || names.interface.clone();
+    let pin = pin(run);
+    if let Some(seen) = Seen::now()?.network(names, &pin) {
+        match seen.identity {
+            Identity::Clone(id) if id == spec.clone_id && seen.complete => return Ok(()),
+            Identity::Clone(id) if id != spec.clone_id => {
+                return Err(doing(
+                    object(),
+                    "make the link",
+                    HostErrorKind::Foreign,
+                    format!("it belongs to {id}"),
+                ));
+            }
+            Identity::Foreign(why) => {
+                return Err(doing(object(), "make the link", HostErrorKind::Foreign, why));
+            }
+            // Half made: begin anew.
+            _ => remove(names, run)?,
+        }
+    }
+    let gateways = gateways(pool);
+    let what = Doing { object: object(), hint: "hostctl doctor tells what the kernel lacks" };
+    let namespace = netns::make(&pin).map_err(|error| what.failed("no network namespace", &error))?;
+    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
+    let near = End { name: &names.interface, mac: names.mac_host.0, namespace: None };
+    let far = {
+        use std::os::fd::AsFd;
+        End { name: INSIDE, mac: names.mac_clone.0, namespace: Some(namespace.as_fd()) }
+    };
+    rtnl.make_pair(near, far).map_err(|error| what.failed("no pair of links", &error))?;
+    let link = rtnl
+        .link(&names.interface)
+        .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
+        .map_err(|error| what.failed("the new link is not there", &error))?;
+    rtnl.set_alias(link.index, spec.clone_id.as_str())
+        .map_err(|error| what.failed("cannot be marked", &error))?;
+    harden(names).map_err(|error| what.failed("its settings cannot be made", &error))?;
+    let mine = addresses(names);
+    for (gateway, ip) in gateways.iter().zip(&mine) {
+        rtnl.add_address(link.index, *gateway, *ip)
+            .map_err(|error| what.failed("cannot be addressed", &error))?;
+    }
+    rtnl.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", &error))?;
+    netns::inside(&namespace, move || furnish(&mine, &gateways))
+        .map_err(|error| what.failed("the clone's end cannot be set up", &error))
+}
+
+/// Remove the pair and the namespace, half-made ones too.
+///
+/// Removing the host's end takes the other end with it and waits for the kernel (some milliseconds): when this answers,
+/// the name is free. The namespace itself goes when its last user has, without anybody waiting for it.
+pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
+    let what = Doing { object: names.interface.clone(), hint: "remove it by hand: ip link delete" };
+    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
+    if let Some(link) =
+        rtnl.link(&names.interface).map_err(|error| what.failed("cannot be looked at", &error))?
+    {
+        if let Identity::Foreign(why) = identity(&link) {
+            return Err(doing(&names.interface, "remove the link", HostErrorKind::Foreign, why));
+        }
+        rtnl.remove(link.index).map_err(|error| what.failed("cannot be removed", &error))?;
+    }
+    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be let go", &error))
+}
+
+/// Take links down or bring them up again: what keeps clones in while there is no packet filter.
+pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
+    let what = Doing { object: "links".into(), hint: "take them down by hand: ip link set NAME down" };
+    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
+    let links = rtnl.links().map_err(|error| what.failed("cannot be listed", &error))?;
+    let ours = |link: &&Link| {
+        names.iter().any(|names| names.interface == link.name)
+            && !matches!(identity(link), Identity::Foreign(_))
+    };
+    let mut changed = Vec::new();
+    let mut first = None;
+    for link in links.iter().filter(ours).filter(|link| link.up != up) {
+        match rtnl.set_up(link.index, up) {
+            Ok(()) => changed.push(link.name.clone()),
+            Err(error) => drop(first.get_or_insert(error)),
+        }
+    }
+    match first {
+        Some(error) => Err(what.failed("cannot be switched", &error)),
+        None => Ok(changed),
+    }
+}
+
+fn gateways(pool: &Pool) -> Vec<IpAddr> {
+    [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)].into_iter().flatten().collect()
+}
+
+fn addresses(names: &SlotNames) -> Vec<IpAddr> {
+    [Some(IpAddr::V4(names.ip)), names.ip6.map(IpAddr::V6)].into_iter().flatten().collect()
+}
+
+/// The host's end: answers for nobody else, believes no advertisements, and a clone cannot speak with foreign addresses.
+fn harden(names: &SlotNames) -> io::Result<()> {
+    let name = &names.interface;
+    setting(&format!("ipv4/conf/{name}/rp_filter"), "1")?;
+    setting(&format!("ipv4/conf/{name}/accept_redirects"), "0")?;
+    setting(&format!("ipv4/conf/{name}/send_redirects"), "0")?;
+    if !Path::new("/proc/sys/net/ipv6").exists() {
+        return Ok(());
+    }
+    match names.ip6 {
+        None => setting(&format!("ipv6/conf/{name}/disable_ipv6"), "1"),
+        Some(_) => {
+            setting(&format!("ipv6/conf/{name}/accept_ra"), "0")?;
+            setting(&format!("ipv6/conf/{name}/accept_redirects"), "0")?;
+            // Its addresses must still be there when the link comes up again.
+            setting(&format!("ipv6/conf/{name}/keep_addr_on_down"), "1")
+        }
+    }
+}
+
+/// The clone's end, from inside its namespace.
+fn furnish(addresses: &[IpAddr], gateways: &[IpAddr]) -> io::Result<()> {
+    if Path::new("/proc/sys/net/ipv6").exists() {
+        let off = if addresses.iter().any(IpAddr::is_ipv6) { "0" } else { "1" };
+        setting("ipv6/conf/all/disable_ipv6", off)?;
+        setting("ipv6/conf/all/accept_ra", "0")?;
+        setting(&format!("ipv6/conf/{INSIDE}/accept_ra"), "0")?;
+    }
+    let mut rtnl = Rtnl::open()?;
+    for link in rtnl.links()? {
+        match link.name.as_str() {
+            "lo" => rtnl.set_up(link.index, true)?,
+            INSIDE => {
+                for (ip, gateway) in addresses.iter().zip(gateways) {
+                    rtnl.add_address(link.index, *ip, *gateway)?;
+                }
+                rtnl.set_up(link.index, true)?;
+                for gateway in gateways {
+                    rtnl.add_default_route(link.index, *gateway)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A setting of the calling thread's network namespace.
+fn setting(name: &str, value: &str) -> io::Result<()> {
+    let path = Path::new("/proc/sys/net").join(name);
+    std::fs::write(&path, value)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}

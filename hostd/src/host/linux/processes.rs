@@ -1,0 +1,122 @@
+//! Which processes are a clone's, proven by the kernel, and ending them without ever meaning another.
+//!
+//! A process is inside if it is in the clone's cgroup, or in the clone's network namespace (which is kept by our own
+//! mount, so its number is nobody else's), or is the clone's supervisor (the holder of the jail's lock), or descends
+//! from one that is: Chromium puts its renderers into namespaces of their own, but an orphan inside goes to the
+//! sandbox's own process 1. No name, no user id and no number from a file is believed.
+
+use super::limits::{self, Keeper};
+use super::{jail, netns, network};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// All processes at one moment: their parents and their network namespaces.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    parents: BTreeMap<u32, u32>,
+    networks: BTreeMap<u32, u64>,
+}
+
+impl Table {
+    pub(super) fn now() -> io::Result<Table> {
+        let mut table = Table::default();
+        for entry in fs::read_dir("/proc")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // One that ends while we look is none.
+            let Some(parent) = parent(pid) else { continue };
+            table.parents.insert(pid, parent);
+            table.networks.extend(network_of(pid).map(|network| (pid, network)));
+        }
+        Ok(table)
+    }
+
+    /// The processes of the clone with this run folder.
+    pub(super) fn of(&self, name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
+        let mut found: BTreeSet<u32> = BTreeSet::new();
+        if let Some(cgroup) = keeper.cgroup(name) {
+            found.extend(limits::processes(&cgroup)?);
+        }
+        found.extend(jail::supervisor(run)?);
+        if let Some(network) = netns::inode(&network::pin(run)) {
+            found.extend(self.networks.iter().filter(|(_, seen)| **seen == network).map(|(pid, _)| *pid));
+        }
+        // hostd itself is never inside, even if somebody moves it there.
+        found.remove(&std::process::id());
+        loop {
+            let children: Vec<u32> = self
+                .parents
+                .iter()
+                .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
+                .map(|(pid, _)| *pid)
+                .collect();
+            if children.is_empty() {
+                return Ok(found);
+            }
+            found.extend(children);
+        }
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // "pid (name) state ppid …"; the name may contain anything, so from its end. The dead are not counted.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    (state != "Z" && state != "X").then(|| fields.next()?.parse().ok())?
+}
+
+fn network_of(pid: u32) -> Option<u64> {
+    fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|meta| meta.ino())
+}
+
+/// A clone's processes, each as a descriptor that never means another.
+#[derive(Debug)]
+pub(super) struct Held(Vec<(u32, OwnedFd)>);
+
+impl Held {
+    /// Take hold of the clone's processes. Each is looked at again once it is held: only then its number is its own.
+    pub(super) fn take(name: &str, run: &Path, keeper: &Keeper) -> io::Result<Held> {
+        let first = Table::now()?.of(name, run, keeper)?;
+        let held: Vec<(u32, OwnedFd)> =
+            first.into_iter().filter_map(|pid| Some((pid, super::pidfd::open(pid).ok()?))).collect();
+        let again = Table::now()?.of(name, run, keeper)?;
+        Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
+    }
+
+    pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
+        let mut first = None;
+        for (_, process) in &self.0 {
+            match super::pidfd::signal(process.as_fd(), signal) {
+                Err(error) if error.raw_os_error() != Some(libc::ESRCH) => drop(first.get_or_insert(error)),
+                _ => {}
+            }
+        }
+        first.map_or(Ok(()), Err)
+    }
+
+    /// Wait until all of them have ended, at most this long.
+    pub(super) fn wait(&self, patience: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + patience;
+        for (_, process) in &self.0 {
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let milliseconds = u16::try_from(left.as_millis()).unwrap_or(u16::MAX);
+                let mut watched = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+                match poll(&mut watched, PollTimeout::from(milliseconds)) {
+                    Err(nix::errno::Errno::EINTR) => {}
+                    Err(error) => return Err(error.into()),
+                    Ok(0) if left.is_zero() => return Ok(false),
+                    Ok(0) => {}
+                    Ok(_) => break,
+                }
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,165 @@
+//! The supervisor: the process that is a clone's jail.
+//!
+//! It is the daemon's own program, started once per clone in a session of its own, so that hostd can be killed, updated
+//! and started again while its clones go on. It holds the lock that says who it is, starts the service when told to, and
+//! ends with it. Ending it, by whatever signal, ends everything inside: the sandbox's first process sees the line to its
+//! launcher break and kills the rest.
+
+mod browserd;
+mod relay;
+mod service;
+
+use super::jail;
+use crate::api::{CloneId, Limits};
+use serde::{Deserialize, Serialize};
+use service::Service;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a supervisor is told, in the file that it locks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Orders {
+    pub(super) clone_id: CloneId,
+    pub(super) name: String,
+    /// The user that the clone's processes are on the host.
+    pub(super) uid: u32,
+    /// The clone's files.
+    pub(super) folder: PathBuf,
+    /// The clone's network namespace.
+    pub(super) network: PathBuf,
+    /// The clone's cgroup, if there are cgroups.
+    pub(super) cgroup: Option<PathBuf>,
+    pub(super) limits: Limits,
+    /// The browser's executable.
+    pub(super) browser: PathBuf,
+    /// browserd's executable and the address it listens on, if there is one.
+    pub(super) browserd: Option<(PathBuf, std::net::SocketAddr)>,
+    /// The resolver that the clone may ask.
+    pub(super) resolver: Option<std::net::IpAddr>,
+    /// The group that may use the browser's debugging socket.
+    pub(super) group: Option<u32>,
+}
+
+/// What hostd asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Request {
+    /// Start the service and answer when it is ready.
+    Start { clone_id: CloneId },
+    /// How is the service?
+    Status,
+}
+
+/// What the supervisor answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "service", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Answer {
+    /// Nobody asked for it yet.
+    Idle,
+    /// It answers here.
+    Ready { endpoint: String },
+    /// It does not run, for this reason.
+    Failed { message: String, not_ready: bool },
+}
+
+/// Be a supervisor, if these are the arguments of one.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut arguments = arguments.into_iter().skip(1);
+    if arguments.next()? != *jail::SUPERVISE {
+        return None;
+    }
+    let run = PathBuf::from(arguments.next()?);
+    Some(match supervise(&run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("supervisor: {}: {error}", run.display());
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn supervise(run: &Path) -> io::Result<()> {
+    // A session of its own: no signal to hostd's group or terminal reaches the clones.
+    nix::unistd::setsid()?;
+    let file = OpenOptions::new().read(true).write(true).open(run.join(jail::JAIL))?;
+    jail::lock(&file)?;
+    let orders = jail::orders(&file)?;
+    if let Some(cgroup) = &orders.cgroup {
+        // Before anything else runs: everything started from here on is under the limits.
+        std::fs::write(cgroup.join("cgroup.procs"), "0")?;
+    }
+    let listener = UnixListener::bind(run.join(jail::CONTROL))?;
+    say_up()?;
+    let supervisor = Arc::new(Supervisor { run: run.to_owned(), orders, service: Mutex::new(None) });
+    for stream in listener.incoming() {
+        let (supervisor, stream) = (supervisor.clone(), stream?);
+        std::thread::spawn(move || {
+            if let Err(error) = supervisor.serve(&stream) {
+                eprintln!("supervisor: a caller: {error}");
+            }
+        });
+    }
+    drop(file);
+    Ok(())
+}
+
+/// Tell hostd that the lock is held and the socket is there, and close the line to it.
+fn say_up() -> io::Result<()> {
+    let mut out = io::stdout();
+    out.write_all(jail::UP)?;
+    out.flush()?;
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    nix::unistd::dup2_stdout(&null).map_err(io::Error::from)
+}
+
+struct Supervisor {
+    run: PathBuf,
+    orders: Orders,
+    /// Started once; held while it starts, so that nobody hears of it before it is ready.
+    service: Mutex<Option<Result<Service, (String, bool)>>>,
+}
+
+impl Supervisor {
+    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        let answer = match serde_json::from_str(&line)? {
+            Request::Status => self.status(),
+            Request::Start { clone_id } if clone_id != self.orders.clone_id => Answer::Failed {
+                message: format!("this is the jail of {}", self.orders.clone_id),
+                not_ready: false,
+            },
+            Request::Start { .. } => self.start(),
+        };
+        let mut line = serde_json::to_vec(&answer)?;
+        line.push(b'\n');
+        let mut stream = stream;
+        stream.write_all(&line)
+    }
+
+    fn start(&self) -> Answer {
+        let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        answer(Some(service.get_or_insert_with(|| {
+            Service::start(&self.orders, &self.run).map_err(|error| (error.to_string(), error.not_ready()))
+        })))
+    }
+
+    fn status(&self) -> Answer {
+        // One that is just starting is not ready.
+        self.service.try_lock().map_or(Answer::Idle, |service| answer(service.as_ref()))
+    }
+}
+
+fn answer(service: Option<&Result<Service, (String, bool)>>) -> Answer {
+    match service {
+        None => Answer::Idle,
+        Some(Ok(service)) => Answer::Ready { endpoint: service.endpoint().to_owned() },
+        Some(Err((message, not_ready))) => Answer::Failed { message: message.clone(), not_ready: *not_ready },
+    }
+}

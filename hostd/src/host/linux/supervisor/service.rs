@@ -1,0 +1,141 @@
+//! What runs in a clone: browserd, or without it the browser itself with its debugging pipe as a socket.
+
+use super::{Orders, browserd, relay};
+use crate::host::linux::jail;
+use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
+use launcher::{Browser, Config, LaunchError, Launcher};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, setrlimit};
+use sandbox::Sandbox;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+/// The exit code of a supervisor whose browser ended by itself.
+const BROWSER_ENDED: i32 = 3;
+
+/// Why there is no service.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServiceError {
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::Error),
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+}
+
+impl ServiceError {
+    /// Whether the host lacks something, so that trying again cannot help.
+    pub(super) fn not_ready(&self) -> bool {
+        match self {
+            ServiceError::Launch(error) => error.exit_code() == 7,
+            ServiceError::Sandbox(error) => error.missing_layer().is_some(),
+            ServiceError::Io { .. } => false,
+        }
+    }
+}
+
+pub(super) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServiceError {
+    let what = what.into();
+    move |source| ServiceError::Io { what, source }
+}
+
+/// A service that is ready. It ends with the supervisor.
+pub(super) struct Service {
+    endpoint: String,
+    /// Dropping it would end it.
+    _running: Running,
+}
+
+#[expect(dead_code, reason = "held, not used")]
+enum Running {
+    Browser(Box<Browser>),
+    Browserd(Sandbox),
+}
+
+impl Service {
+    /// Start it and wait until it is ready.
+    pub(super) fn start(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
+        if let (None, Some(processes)) = (&orders.cgroup, orders.limits.processes) {
+            // Counted per user, and the clone's user is its own. Inherited by everything that is started from here.
+            setrlimit(Resource::RLIMIT_NPROC, processes, processes)
+                .map_err(|error| io_error("RLIMIT_NPROC")(error.into()))?;
+        }
+        match &orders.browserd {
+            Some((program, address)) => {
+                let sandbox = browserd::start(orders, program, *address)?;
+                follow(&sandbox)?;
+                Ok(Service { endpoint: format!("http://{address}"), _running: Running::Browserd(sandbox) })
+            }
+            None => Service::start_browser(orders, run),
+        }
+    }
+
+    fn start_browser(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
+        let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
+        let folder = |name: &str| orders.folder.join(name);
+        let config = Config {
+            browser: Some(orders.browser.clone()),
+            media: Some(folder(MEDIA)),
+            downloads: Some(folder(DOWNLOADS)),
+            ..Config::default()
+        };
+        let mut launcher = Launcher::new(config)
+            .arguments(["--headless"])?
+            .profile(folder(PROFILE))
+            .host_uid(orders.uid)
+            .network_namespace(network.into());
+        if let Some(resolver) = orders.resolver {
+            launcher = launcher.resolver(resolver);
+        }
+        let mut browser = launcher.launch()?;
+        eprintln!(
+            "supervisor: {} as process {} with {:?}",
+            browser.version(),
+            browser.pid(),
+            browser.layers()
+        );
+        let socket = run.join(jail::CDP);
+        let listener = listen(&socket, orders.group).map_err(io_error(socket.display().to_string()))?;
+        let pipe = browser.take_cdp().expect("nobody took it before").into_parts();
+        relay::start(listener, pipe.from_browser, pipe.to_browser, || {
+            eprintln!("supervisor: the browser ended");
+            std::process::exit(BROWSER_ENDED);
+        })
+        .map_err(io_error("the threads of the browser's socket"))?;
+        Ok(Service {
+            endpoint: format!("cdp+unix://{}", socket.display()),
+            _running: Running::Browser(Box::new(browser)),
+        })
+    }
+
+    /// Where it answers.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+}
+
+/// End with the sandbox.
+fn follow(sandbox: &Sandbox) -> Result<(), ServiceError> {
+    let ended = sandbox.pidfd().try_clone_to_owned().map_err(io_error("browserd's process"))?;
+    let wait = move || {
+        let mut watched = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        while !matches!(poll(&mut watched, PollTimeout::NONE), Ok(count) if count > 0) {}
+        eprintln!("supervisor: browserd ended");
+        std::process::exit(BROWSER_ENDED);
+    };
+    std::thread::Builder::new().name("browserd".into()).spawn(wait).map(drop).map_err(io_error("a thread"))
+}
+
+/// A socket for root and, if there is one, hostd's group.
+fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind(path)?;
+    // The folder around it is root's alone, so nobody connects before this is done.
+    std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
+    chown(path, None, group)?;
+    Ok(listener)
+}

@@ -1,0 +1,270 @@
+//! Templates: what clones are made from.
+//!
+//!     TEMPLATES/browser/default/template.toml    which browser, and that the template is finished
+//!     TEMPLATES/browser/default/files/           what every clone finds in its folder
+//!
+//! A template is made under another name and renamed when it is complete, so one that has its name is quiescent. It is
+//! never written again: a change is a new snapshot. The browser's programs are the system's own, shown read-only; the
+//! template pins which one.
+
+use super::errors::{doing, failed};
+use super::{files, mounts};
+use crate::api::SnapshotName;
+use crate::host::{HostError, HostErrorKind, HostResult};
+use launcher::chromium::{Chromium, Flavor};
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const MANIFEST: &str = "template.toml";
+const FILES: &str = "files";
+/// The folders every clone has: the browser's profile, what it downloads, what it is asked to save.
+pub(super) const PROFILE: &str = "profile";
+pub(super) const DOWNLOADS: &str = "downloads";
+pub(super) const MEDIA: &str = "media";
+
+/// Names of files that hold somebody's identity. Every clone would be that somebody.
+const CREDENTIALS: &[&str] = &[
+    "Cookies",
+    "Extension Cookies",
+    "Login Data",
+    "Login Data For Account",
+    "Web Data",
+    "Account Web Data",
+    "Trusted Vault",
+    ".ssh",
+    ".aws",
+    ".gnupg",
+    ".kube",
+    ".docker",
+    ".azure",
+    ".netrc",
+    ".git-credentials",
+    ".pgpass",
+    "id_rsa",
+    "id_ed25519",
+];
+
+/// What a template says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    /// The browser's executable.
+    browser: PathBuf,
+    /// Its version when the template was made.
+    version: String,
+}
+
+/// A template that can be cloned.
+#[derive(Debug, Clone)]
+pub(super) struct Template {
+    folder: PathBuf,
+    manifest: Manifest,
+}
+
+impl Template {
+    /// Prove that this template can be cloned: there, finished, nobody else's to change, free of credentials.
+    pub(super) fn open(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<Template> {
+        let folder = templates.join(name).join(snapshot.as_str());
+        let shown = folder.display().to_string();
+        let wrong = |why: String| {
+            let hint = format!("make it anew: hostctl template create --snapshot {snapshot}");
+            HostError::new(HostErrorKind::Template, &shown, why, hint)
+        };
+        let folder =
+            folder.canonicalize().map_err(|error| wrong(format!("the template is not there: {error}")))?;
+        let manifest = std::fs::read_to_string(folder.join(MANIFEST))
+            .map_err(|error| wrong(format!("{MANIFEST} cannot be read: {error}")))?;
+        let manifest: Manifest =
+            toml::from_str(&manifest).map_err(|error| wrong(format!("{MANIFEST}: {error}")))?;
+        for path in [&folder, &folder.join(MANIFEST), &folder.join(FILES)] {
+            let meta =
+                path.symlink_metadata().map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+            if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+                return Err(wrong(format!("{} could be changed by others", path.display())));
+            }
+        }
+        if let Err(error) = std::fs::metadata(&manifest.browser) {
+            return Err(wrong(format!("its browser {} is gone: {error}", manifest.browser.display())));
+        }
+        let template = Template { folder, manifest };
+        refuse_credentials(&template.files())
+            .map_err(|error| wrong(format!("its files cannot be looked at: {error}")))?
+            .map_or(Ok(()), |path| {
+                Err(wrong(format!("{} is a credential: clones must have none", path.display())))
+            })?;
+        Ok(template)
+    }
+
+    /// The folder that clones see.
+    pub(super) fn files(&self) -> PathBuf {
+        self.folder.join(FILES)
+    }
+
+    /// The browser's executable.
+    pub(super) fn browser(&self) -> &Path {
+        &self.manifest.browser
+    }
+
+    /// The browser's version when the template was made.
+    pub(super) fn version(&self) -> &str {
+        &self.manifest.version
+    }
+}
+
+/// Make a template of the browser that this system has. One that is there is an error: templates do not change.
+pub fn create(
+    templates: &Path,
+    name: &str,
+    snapshot: &SnapshotName,
+    browser: Option<&Path>,
+) -> HostResult<String> {
+    let parent = templates.join(name);
+    let _lock = lock(&parent)?;
+    let folder = parent.join(snapshot.as_str());
+    let shown = folder.display().to_string();
+    if folder.symlink_metadata().is_ok() {
+        return Err(doing(
+            shown,
+            "make the template",
+            HostErrorKind::Template,
+            "it is there already; take another snapshot name",
+        ));
+    }
+    let chromium = Chromium::find(browser, Flavor::HeadlessShell).map_err(|error| {
+        HostError::new(HostErrorKind::NotReady, "browser", error.to_string(), "install Chromium")
+    })?;
+    let io = |error: io::Error| {
+        failed(&shown, "the template cannot be made", &error, "look at the folder's file system")
+    };
+    let version = chromium.version().map_err(io)?.trim().to_owned();
+    let unfinished = parent.join(format!(".{snapshot}.{}", std::process::id()));
+    files::make_folders(&unfinished.join(FILES), 0o755).map_err(io)?;
+    for part in [PROFILE, DOWNLOADS, MEDIA] {
+        files::make_folders(&unfinished.join(FILES).join(part), 0o700).map_err(io)?;
+    }
+    let manifest = Manifest { browser: chromium.executable, version: version.clone() };
+    let text = toml::to_string(&manifest).map_err(|error| io(io::Error::other(error)))?;
+    files::write_atomically(&unfinished.join(MANIFEST), text.as_bytes()).map_err(io)?;
+    std::fs::rename(&unfinished, &folder).map_err(io)?;
+    Ok(version)
+}
+
+/// The templates that are there, each with its browser's version or why it cannot be used.
+pub fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+    let folder = templates.join(name);
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(failed(folder.display().to_string(), "cannot be listed", &error, "run it as root"));
+        }
+    };
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| SnapshotName::try_from(entry.file_name().into_string().ok()?).ok())
+        .map(|snapshot| {
+            let state = Template::open(templates, name, &snapshot);
+            let state = state.map(|template| template.version().to_owned()).map_err(|error| error.message);
+            (snapshot, state)
+        })
+        .collect();
+    found.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    Ok(found)
+}
+
+/// Remove a template that no clone is made from. Renamed first, so that no create finds a half.
+pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<()> {
+    let _lock = lock(&templates.join(name))?;
+    let folder = templates.join(name).join(snapshot.as_str());
+    let shown = folder.display().to_string();
+    let io = |error: io::Error| failed(&shown, "the template cannot be removed", &error, "run it as root");
+    let real = folder.canonicalize().map_err(io)?;
+    let used = |mount: &mounts::Mount| {
+        mount.option("lowerdir").is_some_and(|lower| Path::new(lower).starts_with(&real))
+    };
+    if mounts::all().map_err(io)?.iter().any(used) {
+        return Err(doing(
+            shown,
+            "remove the template",
+            HostErrorKind::Busy,
+            "clones are made from it: destroy them first",
+        ));
+    }
+    let doomed = templates.join(name).join(format!(".{snapshot}.{}.gone", std::process::id()));
+    std::fs::rename(&real, &doomed).map_err(io)?;
+    // Follows no link, and a template has no mounts below it: they would have made the rename of a busy folder fail.
+    std::fs::remove_dir_all(&doomed).map_err(io)
+}
+
+/// One command at a time changes the templates.
+fn lock(folder: &Path) -> HostResult<Flock<File>> {
+    let path = folder.join(".lock");
+    let shown = path.display().to_string();
+    let open = || {
+        files::make_folders(folder, 0o755)?;
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+    };
+    let file = open().map_err(|error| failed(&shown, "cannot be locked", &error, "run it as root"))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| failed(&shown, "cannot be locked", &error.into(), "run it as root"))
+}
+
+/// The first file that holds somebody's identity, or that is no plain file at all.
+fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let named = entry.file_name().to_str().is_some_and(|name| CREDENTIALS.contains(&name));
+        if named || !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
+            return Ok(Some(entry.path()));
+        }
+        if kind.is_dir()
+            && let Some(found) = refuse_credentials(&entry.path())?
+        {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(name: &str) -> SnapshotName {
+        SnapshotName::try_from(name.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_template_is_made_whole_and_refused_when_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let (templates, first) = (folder.path(), snapshot("one"));
+        assert_eq!(Template::open(templates, "browser", &first).unwrap_err().kind, HostErrorKind::Template);
+        create(templates, "browser", &first, None).unwrap();
+        let template = Template::open(templates, "browser", &first).unwrap();
+        assert!(template.files().join(PROFILE).is_dir());
+        assert!(template.version().chars().any(|c| c.is_ascii_digit()), "{}", template.version());
+        assert!(create(templates, "browser", &first, None).is_err(), "a template never changes");
+        create(templates, "browser", &snapshot("two"), None).unwrap();
+        remove(templates, "browser", &snapshot("two")).unwrap();
+        let all = list(templates, "browser").unwrap();
+        assert_eq!(all, [(first.clone(), Ok(template.version().to_owned()))]);
+
+        std::fs::write(template.files().join(PROFILE).join("Login Data"), "x").unwrap();
+        let error = Template::open(templates, "browser", &first).unwrap_err();
+        assert!(
+            error.message.contains("Login Data") && error.hint.contains("hostctl template create"),
+            "{error:?}"
+        );
+    }
+}
