@@ -167,7 +167,7 @@ fn free_space(inner: &Inner) -> Finding {
     match nix::sys::statvfs::statvfs(folder) {
         Ok(seen) => enough(
             "space",
-            u64::from(seen.blocks_available()) * seen.fragment_size(),
+            seen.blocks_available() * seen.fragment_size(),
             &folder.display().to_string(),
             "make room on that disk",
         ),
