@@ -26,7 +26,8 @@ fn a_page_is_rendered_by_browserd() {
         settings.push(format!("linux.browserd={}", browserd().display()));
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
         let home = Home::new(&settings);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;

@@ -28,7 +28,7 @@ pub(super) fn make(pin: &Path) -> io::Result<File> {
 
 /// Whether a namespace is mounted on this file.
 pub(super) fn is_pinned(pin: &Path) -> bool {
-    nix::sys::statfs::statfs(pin).is_ok_and(|seen| i64::from(seen.filesystem_type().0) == NSFS_MAGIC)
+    nix::sys::statfs::statfs(pin).is_ok_and(|seen| seen.filesystem_type().0 == NSFS_MAGIC)
 }
 
 /// The number by which `/proc/*/ns/net` shows the pinned namespace. Nobody else has it while it is pinned.

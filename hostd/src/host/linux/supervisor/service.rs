@@ -54,7 +54,7 @@ pub(super) struct Service {
 #[expect(dead_code, reason = "held, not used")]
 enum Running {
     Browser(Box<Browser>),
-    Browserd(Sandbox),
+    Browserd(Box<Sandbox>),
 }
 
 impl Service {
@@ -69,7 +69,10 @@ impl Service {
             Some((program, address)) => {
                 let sandbox = browserd::start(orders, program, *address)?;
                 follow(&sandbox)?;
-                Ok(Service { endpoint: format!("http://{address}"), _running: Running::Browserd(sandbox) })
+                Ok(Service {
+                    endpoint: format!("http://{address}"),
+                    _running: Running::Browserd(Box::new(sandbox)),
+                })
             }
             None => Service::start_browser(orders, run),
         }
