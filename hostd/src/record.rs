@@ -10,8 +10,9 @@ use crate::lifecycle::Step;
 use crate::slot::{Pool, Slot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// What is wanted of one clone.
@@ -150,7 +151,11 @@ impl Store {
         let folder = state.join("records");
         let failed =
             |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
-        fs::create_dir_all(&folder).map_err(|error| failed(&folder, error))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .map_err(|error| failed(&folder, error))?;
         let store = Store {
             folder: folder.clone(),
             #[cfg(feature = "fake-host")]

@@ -67,8 +67,8 @@ async fn serve(address: SocketAddr) -> io::Result<Answer> {
     loop {
         let (mut stream, _) = listener.accept().await?;
         let talk = async {
-            // Whatever part of the request has come: the answer is the same.
-            let _ = stream.read(&mut [0; 4096]).await?;
+            // Whatever is asked for, and however much of it has come: the answer is the same.
+            let _asked = stream.read(&mut [0; 4096]).await?;
             let length = PAGE.len();
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"

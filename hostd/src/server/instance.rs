@@ -36,7 +36,8 @@ impl Instance {
     /// Make the state folder if it is missing and take its lock.
     pub fn lock(state: &Path) -> Result<Instance, InstanceError> {
         let unusable = |error| InstanceError::Unusable { state: state.to_owned(), error };
-        DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(unusable)?;
+        // To be walked through: the clones' users have their folders below it. What is secret is closed by itself.
+        DirBuilder::new().recursive(true).mode(0o711).create(state).map_err(unusable)?;
         let path = state.join("hostd.lock");
         let mut file = OpenOptions::new()
             .read(true)

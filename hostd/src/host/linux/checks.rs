@@ -6,6 +6,7 @@ use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::HostError;
 use sandbox::preflight::{self, Outcome};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Below this a clone's first page could already fill the disk or the memory.
@@ -22,6 +23,7 @@ pub(super) fn run(inner: &Inner) -> Vec<Finding> {
     findings.push(egress(inner));
     findings.extend(forwarding(inner));
     findings.push(template(inner));
+    findings.push(passage(inner));
     findings.push(free_space(inner));
     findings.push(free_memory());
     findings.push(clock());
@@ -159,6 +161,21 @@ fn template(inner: &Inner) -> Finding {
             format!("{} snapshot {snapshot}: {}", inner.config.host.template, template.version()),
         ),
         Err(error) => finding("template", Severity::Error, error.to_string(), &error.hint),
+    }
+}
+
+/// A clone's processes are nobody special, and must be able to walk to the clone's folder.
+fn passage(inner: &Inner) -> Finding {
+    let clones = &inner.config.pool.clones_dir;
+    let closed = |folder: &&Path| !folder.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0);
+    match clones.ancestors().find(closed) {
+        None => good("passage", format!("the clones' users can reach {}", clones.display())),
+        Some(folder) => finding(
+            "passage",
+            Severity::Error,
+            format!("the clones' users cannot pass through {} to their files", folder.display()),
+            &format!("chmod o+x {}", folder.display()),
+        ),
     }
 }
 
