@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
-use tab::{Tab, TabRef, left};
+use tab::{OuterFrame, Tab, TabRef, left};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -369,6 +369,15 @@ impl Shared {
         self.tabs().open.iter().find(|tab| *tab.session == *session).cloned()
     }
 
+    /// The tab whose page, or one of whose frames, has this session.
+    fn tab_of_frame(&self, session: &str) -> Option<TabRef> {
+        let tabs = self.tabs();
+        tabs.open
+            .iter()
+            .find(|tab| *tab.session == *session || tab.state().frames.contains_key(session))
+            .cloned()
+    }
+
     fn tab_by_target(&self, target: &str) -> Option<TabRef> {
         self.tabs().open.iter().find(|tab| tab.target == target).cloned()
     }
@@ -450,9 +459,17 @@ impl Shared {
 
     fn on_attached(&self, parent: Option<&str>, attached: Attached) {
         let TargetInfo { target_id, kind, url, opener_id, .. } = attached.target_info;
-        if let Some(tab) = self.tab_by_session(parent) {
-            // A frame in a process of its own; its id is its target's.
-            tab.update(|state| state.frames.insert(attached.session_id, target_id));
+        if let Some(parent) = parent
+            && let Some(tab) = self.tab_of_frame(parent)
+        {
+            // A frame in a process of its own; its id is its target's. It may hold more of them.
+            let session: Session = attached.session_id.as_str().into();
+            let frame = OuterFrame { id: target_id, parent: parent.into() };
+            tab.update(|state| state.frames.insert(attached.session_id, frame));
+            tokio::spawn(async move {
+                let _ =
+                    tab.cdp.call_raw(Some(&session), "Target.setAutoAttach", &frames_of_page(), SHORT).await;
+            });
             return;
         }
         if kind != "page" || parent.is_some() {
@@ -549,21 +566,25 @@ impl Shared {
     }
 }
 
+/// Tells Chromium to announce the frames of a page or frame that live in processes of their own.
+fn frames_of_page() -> Value {
+    json!({
+        "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true,
+        "filter": [{ "type": "iframe" }, { "exclude": true }],
+    })
+}
+
 /// Listen to a new tab, then let its page run.
 async fn set_up(tab: &Tab) {
     let session = Some(&tab.session);
     let call = |method: &'static str, params: Value| async move {
         tab.cdp.call_raw(session, method, &params, SHORT).await
     };
-    let frames = json!({
-        "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true,
-        "filter": [{ "type": "iframe" }, { "exclude": true }],
-    });
     let done = tokio::try_join!(
         call("Page.enable", json!({})),
         call("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
         call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })),
-        call("Target.setAutoAttach", frames),
+        call("Target.setAutoAttach", frames_of_page()),
         call("Runtime.runIfWaitingForDebugger", json!({})),
     );
     if let Err(error) = done {
