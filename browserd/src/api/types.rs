@@ -464,7 +464,7 @@ pub struct Done {
 pub struct Navigated {
     /// Always true.
     pub success: bool,
-    /// HTTP status of the document; absent where there is none (about:, data:, a download).
+    /// HTTP status of the document; absent where there is none (about:, a download).
     pub status: Option<u16>,
     /// The URL after redirects.
     pub final_url: String,
