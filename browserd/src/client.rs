@@ -7,9 +7,10 @@ use crate::api::error::{ErrorBody, ErrorDetail};
 use crate::api::types::*;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -179,25 +180,6 @@ impl Client {
             address: self.address,
             message: error.to_string(),
         };
-        let mut place = self.connection.lock().await;
-        // Taken out for the time of the call: a call that is given up leaves no half-read connection.
-        let mut open = place.take();
-        if let Some(kept) = &mut open
-            && kept.ready().await.is_err()
-        {
-            open = None;
-        }
-        let mut open = match open {
-            Some(open) => open,
-            None => {
-                let stream = TcpStream::connect(self.address).await.map_err(|error| failed(&error))?;
-                let _ = stream.set_nodelay(true);
-                let (open, connection) =
-                    handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-                tokio::spawn(connection);
-                open
-            }
-        };
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -205,10 +187,38 @@ impl Client {
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(Full::new(body))
             .map_err(|error| failed(&error))?;
-        let response = open.send_request(request).await.map_err(|error| failed(&error))?;
+        let mut place = self.connection.lock().await;
+        // Taken out for the time of the call: a call that is given up leaves no half-read connection.
+        let (open, response) = match place.take() {
+            None => self.send_anew(request).await?,
+            Some(mut open) => match open.try_send_request(request).await {
+                Ok(response) => (open, response),
+                // browserd closed the idle connection before anything was sent: nothing was done yet.
+                Err(mut error) => match error.take_message() {
+                    Some(request) => self.send_anew(request).await?,
+                    None => return Err(failed(error.error())),
+                },
+            },
+        };
         let status = response.status();
         let body = response.into_body().collect().await.map_err(|error| failed(&error))?.to_bytes();
         *place = Some(open);
         Ok((status, body))
+    }
+
+    async fn send_anew(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), ClientError> {
+        let failed = |error: &dyn std::fmt::Display| ClientError::Connection {
+            address: self.address,
+            message: error.to_string(),
+        };
+        let stream = TcpStream::connect(self.address).await.map_err(|error| failed(&error))?;
+        let _ = stream.set_nodelay(true);
+        let (mut open, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+        tokio::spawn(connection);
+        let response = open.send_request(request).await.map_err(|error| failed(&error))?;
+        Ok((open, response))
     }
 }

@@ -82,6 +82,10 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     let _lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
         .map_err(|_| RunError::InUse(config.data_dir.clone()))?;
 
+    // A browserd that was killed may have left it; whoever reads it shall not find the old one's address.
+    let address_file = config.data_dir.join("browserd.address");
+    let _ = std::fs::remove_file(&address_file);
+
     let mut terminate = signal(SignalKind::terminate()).map_err(system("signals"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("signals"))?;
     sys::adopt_orphans().map_err(system("adopting the browser's orphans"))?;
@@ -92,7 +96,7 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     let address = listener.local_addr().map_err(system("the listener's address"))?;
     let pid_file = config.pid_file.clone().unwrap_or_else(|| config.data_dir.join("browserd.pid"));
     let _pid_file = Removed::write(pid_file, format!("{}\n", std::process::id()))?;
-    let _address_file = Removed::write(config.data_dir.join("browserd.address"), format!("{address}\n"))?;
+    let _address_file = Removed::write(address_file, format!("{address}\n"))?;
     tracing::info!(%address, "listening");
 
     let config = Arc::new(config);

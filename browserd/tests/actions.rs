@@ -258,6 +258,19 @@ async fn frames_shadow_and_refs() {
     let filled = client.snapshot(&Snapshot::default()).await.unwrap().snapshot;
     assert_eq!(filled.matches("\"framed\"").count(), 2, "{filled}");
 
+    // A frame in a frame, each of another site.
+    client.navigate(&go(site.url_at("app.test", "/outer"))).await.unwrap();
+    let nested = loop {
+        let snapshot = client.snapshot(&Snapshot::default()).await.unwrap();
+        if snapshot.refs.values().any(|info| info.name == "inner") {
+            break snapshot;
+        }
+    };
+    let button = by_name(&nested, "inner").remove(0);
+    client.click(&Click { reference: Some(button), ..Default::default() }).await.unwrap();
+    let nested = client.snapshot(&Snapshot::default()).await.unwrap();
+    assert_eq!(by_name(&nested, "pressed").len(), 1, "{}", nested.snapshot);
+
     // Refs end with their document, and with their element.
     let stale = Click { reference: Some("@e1".into()), ..Default::default() };
     client.navigate(&go(site.url("/form"))).await.unwrap();

@@ -148,6 +148,21 @@ async fn a_page_cannot_call_browserd() {
     let rebound =
         client.navigate(&go(format!("http://rebound.test:{}/v1/cookies", address.port()))).await.unwrap();
     assert_eq!(rebound.status, Some(403));
+
+    // A caller that leaves in the middle of its call leaves no call behind.
+    let body = json!({"expression": "new Promise(() => 0)"}).to_string();
+    let mut leaving = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST /v1/evaluate HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    leaving.write_all((head + &body).as_bytes()).unwrap();
+    wait("the call to run", || (browserd.get("/healthz").1["calls"] == 1).then_some(()));
+    drop(leaving);
+    wait("its place to be free", || (browserd.get("/healthz").1["calls"] == 0).then_some(()));
+    // browserd closes connections that rest for ten seconds; the client opens a new one by itself.
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    assert_eq!(client.tabs().await.unwrap().tabs.len(), 1);
 }
 
 #[test]

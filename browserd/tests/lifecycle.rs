@@ -59,6 +59,16 @@ fn start_files_and_stop() {
     let status = std::fs::read_to_string(format!("/proc/{renderer}/status")).unwrap();
     assert!(status.contains("Seccomp:\t2"), "{status}");
 
+    // Nothing to do, nothing done: in a second of rest browserd takes next to no processor time.
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", browserd.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(ticks() - before <= 2, "{} ticks in a second of rest", ticks() - before);
+
     // The same folder cannot be used twice.
     let second = std::process::Command::new(env!("CARGO_BIN_EXE_browserd"))
         .args(["--chromium", "/bin/false", "--listen", "127.0.0.1:0", "--data-dir"])
@@ -121,12 +131,21 @@ async fn a_killed_browser_is_reported_and_started_again_empty() {
 
 #[test]
 fn a_killed_browserd_leaves_nothing_running_and_can_start_again() {
+    // The orphans come to us and not to whatever is process 1 here, so that none stays a zombie.
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
     let mut browserd = Browserd::ready(&[]);
     let uid = browserd.uid;
+    let group = browserd.get("/healthz").1["browser_pid"].as_i64().unwrap() as i32;
     assert!(browserd.processes().len() > 3);
     signal(browserd.pid(), Signal::SIGKILL);
     browserd.child.wait().unwrap();
     wait("the browser to end with browserd", || processes_of(uid).is_empty().then_some(()));
+    let orphans = nix::unistd::Pid::from_raw(-group);
+    while nix::sys::wait::waitpid(orphans, None).is_ok() {}
+    browserd.start_again();
+    assert_eq!(browserd.get("/healthz").1["restarts"], 0);
+    assert!(browserd.stop().success());
 }
 
 #[test]

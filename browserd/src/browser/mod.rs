@@ -1,6 +1,7 @@
 //! One running browser: its tabs, downloads and raw clients, kept up to date by its events.
 
 pub(crate) mod actions;
+mod events;
 pub(crate) mod keys;
 pub(crate) mod process;
 pub(crate) mod relay;
@@ -8,17 +9,17 @@ pub(crate) mod supervisor;
 pub(crate) mod tab;
 
 use crate::api::error::{ApiError, ErrorCode};
-use crate::api::types::{DialogInfo, Download, TabInfo};
-use crate::cdp::{CdpError, Connection, Event, Session};
+use crate::api::types::{Download, TabInfo};
+use crate::cdp::{CdpError, Connection, Event};
 use crate::config::Config;
+use events::{Shared, TargetInfo};
 use relay::Relays;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
-use tab::{Tab, TabRef, left};
+use tab::{TabRef, left};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -27,10 +28,6 @@ use tokio::time::Instant;
 const SHORT: Duration = Duration::from_secs(10);
 /// How long closing a tab may take.
 const CLOSE: Duration = Duration::from_secs(5);
-/// Downloads remembered.
-const MAX_DOWNLOADS: usize = 100;
-/// Dialogs of one document after which its script is stopped.
-const MAX_DIALOGS: u32 = 50;
 
 /// One running browser.
 #[derive(Debug)]
@@ -48,27 +45,6 @@ pub(crate) struct BrowserVersion {
     pub(crate) product: String,
     pub(crate) user_agent: String,
     pub(crate) js_version: String,
-}
-
-/// What the events change.
-#[derive(Debug)]
-struct Shared {
-    cdp: OnceLock<Connection>,
-    tabs: Mutex<Tabs>,
-    tabs_changed: watch::Sender<u64>,
-    downloads: Mutex<VecDeque<Download>>,
-    relays: Mutex<Relays>,
-    renderer_crashes: Arc<AtomicU64>,
-    max_tabs: usize,
-    max_download: u64,
-}
-
-#[derive(Debug, Default)]
-struct Tabs {
-    open: Vec<TabRef>,
-    /// The target calls mean when they name no tab.
-    active: Option<String>,
-    opened: u64,
 }
 
 impl Browser {
@@ -257,317 +233,4 @@ impl Browser {
     pub(crate) fn relays(&self) -> MutexGuard<'_, Relays> {
         self.shared.relays()
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct TargetInfo {
-    target_id: String,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    title: String,
-    #[serde(default)]
-    url: String,
-    #[serde(default)]
-    opener_id: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Attached {
-    session_id: String,
-    target_info: TargetInfo,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Detached {
-    session_id: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct InfoChanged {
-    target_info: TargetInfo,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Crashed {
-    target_id: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Lifecycle {
-    frame_id: String,
-    loader_id: String,
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct FrameNavigated {
-    frame: Frame,
-    #[serde(rename = "type", default)]
-    kind: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Frame {
-    id: String,
-    loader_id: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WithinDocument {
-    frame_id: String,
-    url: String,
-}
-
-#[derive(Deserialize)]
-struct DialogOpening {
-    message: String,
-    #[serde(rename = "type")]
-    kind: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DownloadBegin {
-    guid: String,
-    url: String,
-    suggested_filename: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DownloadProgress {
-    guid: String,
-    total_bytes: f64,
-    received_bytes: f64,
-    state: String,
-}
-
-impl Shared {
-    fn tabs(&self) -> MutexGuard<'_, Tabs> {
-        self.tabs.lock().expect("no panic while held")
-    }
-
-    fn relays(&self) -> MutexGuard<'_, Relays> {
-        self.relays.lock().expect("no panic while held")
-    }
-
-    fn cdp(&self) -> &Connection {
-        self.cdp.get().expect("set before the first message can arrive")
-    }
-
-    fn tab_by_session(&self, session: Option<&str>) -> Option<TabRef> {
-        let session = session?;
-        self.tabs().open.iter().find(|tab| *tab.session == *session).cloned()
-    }
-
-    fn tab_by_target(&self, target: &str) -> Option<TabRef> {
-        self.tabs().open.iter().find(|tab| tab.target == target).cloned()
-    }
-
-    fn on_event(&self, event: &Event<'_>) {
-        if event.session.is_some() {
-            let delivered = self.relays().on_event(event);
-            if let Some(session) = delivered.lost_session {
-                self.cdp().fail_session(&session, "it was detached");
-            }
-            if delivered.taken {
-                return;
-            }
-        }
-        self.on_own_event(event);
-    }
-
-    /// An event of browserd's own sessions. `None` only ends the function early.
-    fn on_own_event(&self, event: &Event<'_>) -> Option<()> {
-        match event.method {
-            "Target.attachedToTarget" => self.on_attached(event.session, event.parse()?),
-            "Target.detachedFromTarget" => self.on_detached(&event.parse::<Detached>()?.session_id),
-            "Target.targetInfoChanged" => {
-                let info = event.parse::<InfoChanged>()?.target_info;
-                self.tab_by_target(&info.target_id)?
-                    .update(|state| (state.url, state.title) = (info.url, info.title));
-            }
-            "Target.targetCrashed" => {
-                self.renderer_crashes.fetch_add(1, Ordering::Relaxed);
-                self.tab_by_target(&event.parse::<Crashed>()?.target_id)?.on_crashed();
-            }
-            "Page.lifecycleEvent" => {
-                let lifecycle: Lifecycle = event.parse()?;
-                let tab = self.tab_by_session(event.session)?;
-                if lifecycle.frame_id == tab.target {
-                    tab.on_lifecycle(&lifecycle.loader_id, &lifecycle.name);
-                }
-            }
-            "Page.frameNavigated" => {
-                let navigated: FrameNavigated = event.parse()?;
-                let tab = self.tab_by_session(event.session)?;
-                if navigated.frame.id == tab.target {
-                    match navigated.kind.as_str() {
-                        "BackForwardCacheRestore" => tab.on_restored(&navigated.frame.loader_id),
-                        _ => tab.on_lifecycle(&navigated.frame.loader_id, "commit"),
-                    }
-                }
-            }
-            "Page.navigatedWithinDocument" => {
-                let moved: WithinDocument = event.parse()?;
-                let tab = self.tab_by_session(event.session)?;
-                if moved.frame_id == tab.target {
-                    tab.on_moved_within_document(&moved.url);
-                }
-            }
-            "Page.javascriptDialogOpening" => {
-                self.on_dialog(&self.tab_by_session(event.session)?, event.parse()?)
-            }
-            "Browser.downloadWillBegin" => {
-                let begin: DownloadBegin = event.parse()?;
-                let mut downloads = self.downloads.lock().expect("no panic while held");
-                if downloads.len() == MAX_DOWNLOADS {
-                    downloads.pop_front();
-                }
-                downloads.push_back(Download {
-                    guid: begin.guid,
-                    url: begin.url,
-                    suggested_filename: begin.suggested_filename,
-                    state: "in_progress".into(),
-                    received_bytes: 0,
-                    total_bytes: 0,
-                });
-            }
-            "Browser.downloadProgress" => self.on_download_progress(event.parse()?),
-            _ => {}
-        }
-        Some(())
-    }
-
-    fn on_attached(&self, parent: Option<&str>, attached: Attached) {
-        let TargetInfo { target_id, kind, url, opener_id, .. } = attached.target_info;
-        if let Some(tab) = self.tab_by_session(parent) {
-            // A frame in a process of its own; its id is its target's.
-            tab.update(|state| state.frames.insert(attached.session_id, target_id));
-            return;
-        }
-        if kind != "page" || parent.is_some() {
-            return;
-        }
-        let cdp = self.cdp().clone();
-        let session: Session = attached.session_id.into();
-        let mut tabs = self.tabs();
-        tabs.opened += 1;
-        let id = format!("t{}", tabs.opened);
-        let tab = Arc::new(Tab::new(id, target_id, session, opener_id, cdp, url));
-        let too_many = tabs.open.len() >= self.max_tabs;
-        tabs.open.push(tab.clone());
-        drop(tabs);
-        self.tabs_changed.send_modify(|count| *count += 1);
-        tokio::spawn(async move {
-            if too_many {
-                let params = json!({ "targetId": tab.target });
-                let _ = tab.cdp.call_raw(None, "Target.closeTarget", &params, SHORT).await;
-            }
-            set_up(&tab).await;
-        });
-    }
-
-    fn on_detached(&self, session: &str) {
-        self.cdp().fail_session(session, "it was closed");
-        let mut tabs = self.tabs();
-        let closed = tabs.open.iter().position(|tab| *tab.session == *session).map(|at| tabs.open.remove(at));
-        let others = tabs.open.clone();
-        if let Some(closed) = &closed
-            && tabs.active.as_ref() == Some(&closed.target)
-        {
-            tabs.active = tabs.open.last().map(|tab| tab.target.clone());
-        }
-        drop(tabs);
-        match closed {
-            Some(tab) => {
-                tab.update(|state| state.closed = true);
-                self.tabs_changed.send_modify(|count| *count += 1);
-            }
-            None => others.iter().for_each(|tab| drop(tab.state().frames.remove(session))),
-        }
-    }
-
-    /// Answer the dialog at once, whatever the page's script is waiting for: an open dialog blocks
-    /// everything else in the tab. Where a raw client is attached, dialogs are its own business.
-    fn on_dialog(&self, tab: &TabRef, dialog: DialogOpening) {
-        if self.relays().holds(&tab.target) {
-            return;
-        }
-        let (accept, text, endless) = tab.update(|state| {
-            let accept = state.accept_dialogs || matches!(dialog.kind.as_str(), "alert" | "beforeunload");
-            state.dialogs += 1;
-            state.dialogs_in_document += 1;
-            let message = dialog.message.chars().take(1000).collect();
-            state.last_dialog = Some(DialogInfo { kind: dialog.kind, message, accepted: accept });
-            (accept, state.prompt_text.clone().unwrap_or_default(), state.dialogs_in_document > MAX_DIALOGS)
-        });
-        let tab = tab.clone();
-        tokio::spawn(async move {
-            let params = json!({ "accept": accept, "promptText": text });
-            let session = Some(&tab.session);
-            let stop = async {
-                if endless {
-                    let _ = tab.cdp.call_raw(session, "Runtime.terminateExecution", &json!({}), SHORT).await;
-                }
-            };
-            let answer = tab.cdp.call_raw(session, "Page.handleJavaScriptDialog", &params, SHORT);
-            let _ = tokio::join!(stop, answer);
-        });
-    }
-
-    fn on_download_progress(&self, progress: DownloadProgress) {
-        let mut downloads = self.downloads.lock().expect("no panic while held");
-        let Some(download) = downloads.iter_mut().find(|download| download.guid == progress.guid) else {
-            return;
-        };
-        download.received_bytes = progress.received_bytes as u64;
-        download.total_bytes = progress.total_bytes as u64;
-        download.state = match progress.state.as_str() {
-            "completed" => "completed".into(),
-            "canceled" => "canceled".into(),
-            _ => "in_progress".into(),
-        };
-        if download.received_bytes.max(download.total_bytes) > self.max_download
-            && download.state == "in_progress"
-        {
-            let cdp = self.cdp().clone();
-            tokio::spawn(async move {
-                let params = json!({ "guid": progress.guid });
-                let _ = cdp.call_raw(None, "Browser.cancelDownload", &params, SHORT).await;
-            });
-        }
-    }
-}
-
-/// Listen to a new tab, then let its page run.
-async fn set_up(tab: &Tab) {
-    let session = Some(&tab.session);
-    let call = |method: &'static str, params: Value| async move {
-        tab.cdp.call_raw(session, method, &params, SHORT).await
-    };
-    let frames = json!({
-        "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true,
-        "filter": [{ "type": "iframe" }, { "exclude": true }],
-    });
-    let done = tokio::try_join!(
-        call("Page.enable", json!({})),
-        call("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
-        call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })),
-        call("Target.setAutoAttach", frames),
-        call("Runtime.runIfWaitingForDebugger", json!({})),
-    );
-    if let Err(error) = done {
-        tracing::debug!(tab = tab.id, %error, "the tab went away while it was set up");
-    }
-    tab.update(|state| state.set_up = true);
 }

@@ -49,8 +49,8 @@ pub(crate) struct TabState {
     /// Dialogs of the present document, to notice a page that opens them without end.
     pub(crate) dialogs_in_document: u32,
     pub(crate) document: Document,
-    /// Frames that live in processes of their own: session → frame id.
-    pub(crate) frames: HashMap<String, String>,
+    /// Frames that live in processes of their own, by their session.
+    pub(crate) frames: HashMap<String, OuterFrame>,
     /// What the refs of the last snapshot mean.
     pub(crate) refs: HashMap<u32, Element>,
 }
@@ -69,6 +69,14 @@ pub(crate) struct Document {
     idle: bool,
     /// Our world in the main frame.
     world: Option<i64>,
+}
+
+/// A frame that lives in a process of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct OuterFrame {
+    pub(crate) id: String,
+    /// The session of the page or frame that holds it.
+    pub(crate) parent: Session,
 }
 
 /// An element a ref stands for.

@@ -49,40 +49,25 @@ impl Browserd {
 
     pub fn start_with(chromium: &Path, extra: &[&str]) -> Self {
         let root = nix::unistd::geteuid().is_root();
-        let uid = FIRST_UID + std::process::id() % 900 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed);
+        let uid = FIRST_UID + std::process::id() % 500 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::Builder::new().prefix("browserd-test-").tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let data = folder.path().join("data");
         std::fs::create_dir(&data).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
-        command
-            .args(["--listen", "127.0.0.1:0"])
-            .arg("--chromium")
-            .arg(chromium)
-            .arg("--data-dir")
-            .arg(&data)
-            .args(extra)
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("BROWSERD_LOG", "trace")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
         if root {
             chown(&data, Some(uid), Some(uid)).unwrap();
-            command.uid(uid).gid(uid);
         }
-        let mut child = command.spawn().expect("browserd starts");
-        let file = data.join("browserd.address");
-        let address = wait("browserd to listen", || {
-            if let Some(status) = child.try_wait().unwrap() {
-                let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
-                panic!("browserd ended at once ({status}):\n{log}");
-            }
-            std::fs::read_to_string(&file).ok()?.trim().parse().ok()
-        });
+        let (child, address) = spawn(&data, uid, chromium, extra, log);
         Self { child, address, folder, uid }
+    }
+
+    /// Start it again in the same folder, after it ended.
+    pub fn start_again(&mut self) {
+        let _ = std::fs::remove_file(self.data().join("browserd.address"));
+        let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
+        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log);
+        self.wait_ready();
     }
 
     /// Start it and wait until pages can be opened.
@@ -161,6 +146,35 @@ impl Drop for Browserd {
             eprintln!("--- browserd's log\n{}", lines[lines.len().saturating_sub(40)..].join("\n"));
         }
     }
+}
+
+fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::File) -> (Child, SocketAddr) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
+    command
+        .args(["--listen", "127.0.0.1:0"])
+        .arg("--chromium")
+        .arg(chromium)
+        .arg("--data-dir")
+        .arg(data)
+        .args(extra)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("BROWSERD_LOG", "trace")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    if nix::unistd::geteuid().is_root() {
+        command.uid(uid).gid(uid);
+    }
+    let mut child = command.spawn().expect("browserd starts");
+    let address = wait("browserd to listen", || {
+        if let Some(status) = child.try_wait().unwrap() {
+            let log = std::fs::read_to_string(data.with_file_name("log")).unwrap_or_default();
+            panic!("browserd ended at once ({status}):\n{log}");
+        }
+        std::fs::read_to_string(data.join("browserd.address")).ok()?.trim().parse().ok()
+    });
+    (child, address)
 }
 
 /// Processes of a user that are not zombies.

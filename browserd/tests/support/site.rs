@@ -74,6 +74,19 @@ async fn page(request: Request<Incoming>) -> Response<Full<Bytes>> {
         "/inner" => html(
             "<button id=inner onclick=\"document.title='hit';this.textContent='pressed'\">inner</button><input id=field aria-label=field>",
         ),
+        // Another site's frame holds one of a third site.
+        "/nested" => {
+            let port = header("host").rsplit_once(':').unwrap().1.to_owned();
+            html(format!(
+                "<p>middle</p><iframe src=\"http://third.test:{port}/inner\" style='margin:25px'></iframe>"
+            ))
+        }
+        "/outer" => {
+            let port = header("host").rsplit_once(':').unwrap().1.to_owned();
+            html(format!(
+                "<p>outer</p><iframe width=600 height=400 src=\"http://other.test:{port}/nested\" style='margin:30px'></iframe>"
+            ))
+        }
         "/shadow" => html(SHADOW),
         "/dialogs" => html(DIALOGS),
         "/beforeunload" => html(BEFOREUNLOAD),

@@ -5,7 +5,7 @@ use super::capture::after_screenshot;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Acted, Click, Point, Press, Scroll, Scrolled, Type, parse_ref};
 use crate::browser::keys::{self, Key};
-use crate::browser::tab::{Element, Remote, left};
+use crate::browser::tab::{Element, OuterFrame, Remote, left};
 use crate::cdp::Session;
 use futures_util::future::try_join_all;
 use serde::Deserialize;
@@ -165,8 +165,7 @@ async fn point_of_ref(context: &Context, reference: &str) -> Result<Point, ApiEr
     Ok(Point { x: (x1 + x2 + x3 + x4) / 4.0 + offset.x, y: (y1 + y2 + y3 + y4) / 4.0 + offset.y })
 }
 
-/// Where a frame with a process of its own lies in the tab's viewport. Chromium announces such frames
-/// to the tab's session alone, so there is one step up at most.
+/// Where a frame with a process of its own lies in the tab's viewport.
 async fn frame_offset(context: &Context, session: &Session) -> Result<Point, ApiError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -181,17 +180,21 @@ async fn frame_offset(context: &Context, session: &Session) -> Result<Point, Api
     struct Model {
         content: [f64; 8],
     }
-    let Some(frame) = context.tab.state().frames.get(&**session).cloned() else {
-        return Ok(Point { x: 0.0, y: 0.0 });
-    };
-    let tab = &context.tab;
-    let owner: Owner = tab
-        .call("DOM.getFrameOwner", json!({ "frameId": frame }), context.until)
-        .await
-        .map_err(as_element)?;
-    let node = json!({ "backendNodeId": owner.backend_node_id });
-    let place: BoxModel = tab.call("DOM.getBoxModel", node, context.until).await.map_err(as_element)?;
-    Ok(Point { x: place.model.content[0], y: place.model.content[1] })
+    let mut offset = Point { x: 0.0, y: 0.0 };
+    let mut session = session.clone();
+    loop {
+        let Some(frame) = context.tab.state().frames.get(&*session).cloned() else { return Ok(offset) };
+        let OuterFrame { id, parent } = frame;
+        let frame = json!({ "frameId": id });
+        let owner: Owner =
+            in_session(context, &parent, "DOM.getFrameOwner", &frame).await.map_err(as_element)?;
+        let node = json!({ "backendNodeId": owner.backend_node_id });
+        let place: BoxModel =
+            in_session(context, &parent, "DOM.getBoxModel", &node).await.map_err(as_element)?;
+        offset.x += place.model.content[0];
+        offset.y += place.model.content[1];
+        session = parent;
+    }
 }
 
 async fn focus_ref(context: &Context, reference: &str, purpose: &str) -> Result<(), ApiError> {

@@ -4,7 +4,7 @@ use super::Context;
 use super::read::chars;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{PageSnapshot, RefInfo, Snapshot};
-use crate::browser::tab::{Element, left};
+use crate::browser::tab::{Element, OuterFrame, left};
 use crate::cdp::Session;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -157,16 +157,18 @@ async fn read_frames(context: &Context) -> Result<Frames, ApiError> {
     let tab = &context.tab;
     let mut frames = Frames::default();
     read_session(context, &tab.session, &mut frames).await?;
-    let others: Vec<(String, String)> =
+    let others: Vec<(String, OuterFrame)> =
         tab.state().frames.iter().map(|(session, frame)| (session.clone(), frame.clone())).collect();
-    for (session, frame) in others {
-        let owner = tab.call::<Owner>("DOM.getFrameOwner", json!({ "frameId": frame }), context.until).await;
+    for (session, OuterFrame { id, parent }) in others {
+        let frame = json!({ "frameId": id });
+        let owner: Result<Owner, _> =
+            tab.cdp.call(Some(&parent), "DOM.getFrameOwner", frame, left(context.until)).await;
         let Ok(owner) = owner else { continue };
         let at = frames.list.len();
         if read_session(context, &session.as_str().into(), &mut frames).await.is_ok()
             && frames.list.len() > at
         {
-            frames.by_owner.insert((tab.session.to_string(), owner.backend_node_id), at);
+            frames.by_owner.insert((parent.to_string(), owner.backend_node_id), at);
         }
     }
     Ok(frames)

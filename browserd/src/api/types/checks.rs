@@ -1,0 +1,219 @@
+//! Whether a request makes sense, decided before anything is done.
+
+use super::*;
+use crate::api::error::{ApiError, ErrorCode};
+
+/// Longest selector, URL and other short text, in bytes.
+const MAX_SELECTOR: usize = 4096;
+const MAX_URL: usize = 2 << 20;
+const MAX_SHORT: usize = 1024;
+/// Schemes a caller may navigate to. `file:` would read the clone's files, `chrome:` and `devtools:`
+/// pages hold more rights than a web page.
+const SCHEMES: [&str; 4] = ["http", "https", "about", "data"];
+
+/// What every request can do: say whether it makes sense, before anything is done.
+pub trait Check {
+    /// An error that names the field.
+    fn check(&self) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+fn bad(message: impl Into<String>) -> ApiError {
+    ApiError::new(ErrorCode::BadRequest, message)
+}
+
+fn check_url(url: &str) -> Result<(), ApiError> {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme {
+        _ if url.len() > MAX_URL => Err(bad("url: too long")),
+        Some(scheme) if SCHEMES.contains(&scheme.as_str()) => Ok(()),
+        Some(scheme) if scheme.len() <= 20 => Err(bad(format!("url: scheme {scheme:?} is not allowed"))),
+        _ => Err(bad("url: give a whole URL, for example https://example.org/")),
+    }
+}
+
+fn check_selector(selector: &Option<String>) -> Result<(), ApiError> {
+    match selector {
+        Some(text) if text.trim().is_empty() => Err(bad("selector: empty")),
+        Some(text) if text.len() > MAX_SELECTOR => Err(bad("selector: too long")),
+        _ => Ok(()),
+    }
+}
+
+/// `@e12` or `e12` → 12.
+pub(crate) fn parse_ref(reference: &str) -> Option<u32> {
+    let digits = reference.strip_prefix('@').unwrap_or(reference).strip_prefix('e')?;
+    if digits.starts_with('+') { None } else { digits.parse().ok() }
+}
+
+fn check_ref(reference: &Option<String>) -> Result<(), ApiError> {
+    match reference {
+        Some(text) if parse_ref(text).is_none() => {
+            Err(bad("ref: give it as the snapshot shows it, for example @e1"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_number(
+    name: &str,
+    value: Option<f64>,
+    range: std::ops::RangeInclusive<f64>,
+) -> Result<(), ApiError> {
+    match value {
+        Some(value) if !range.contains(&value) => {
+            Err(bad(format!("{name}: from {} to {}", range.start(), range.end())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Coordinates beyond this are a mistake, not a place on a page.
+const FAR: std::ops::RangeInclusive<f64> = -1e6..=1e6;
+
+impl Check for Nothing {}
+
+impl Check for NewTab {
+    fn check(&self) -> Result<(), ApiError> {
+        self.url.as_deref().map_or(Ok(()), check_url)
+    }
+}
+
+impl Check for Navigate {
+    fn check(&self) -> Result<(), ApiError> {
+        match (&self.url, &self.history) {
+            (Some(url), None) => check_url(url)?,
+            (None, Some(_)) => {}
+            _ => return Err(bad("give either url or history")),
+        }
+        self.referrer.as_deref().map_or(Ok(()), check_url)
+    }
+}
+
+impl Check for Screenshot {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.full_page && self.clip.is_some() {
+            return Err(bad("give either full_page or clip"));
+        }
+        if self.quality.is_some() && self.format == ImageFormat::Png {
+            return Err(bad("quality: only for jpeg and webp"));
+        }
+        check_number("quality", self.quality.map(f64::from), 0.0..=100.0)?;
+        if let Some(clip) = self.clip {
+            check_number("clip.x", Some(clip.x), FAR)?;
+            check_number("clip.y", Some(clip.y), FAR)?;
+            check_number("clip.width", Some(clip.width), 1.0..=1e6)?;
+            check_number("clip.height", Some(clip.height), 1.0..=1e6)?;
+        }
+        Ok(())
+    }
+}
+
+impl Check for Click {
+    fn check(&self) -> Result<(), ApiError> {
+        match (self.x, self.y, &self.selector, &self.reference) {
+            (Some(_), Some(_), None, None) | (None, None, Some(_), None) | (None, None, None, Some(_)) => {}
+            _ => return Err(bad("give x and y, or a selector, or a ref")),
+        }
+        check_number("x", self.x, FAR)?;
+        check_number("y", self.y, FAR)?;
+        check_number("count", self.count.map(f64::from), 1.0..=3.0)?;
+        check_selector(&self.selector)?;
+        check_ref(&self.reference)
+    }
+}
+
+impl Check for Type {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.selector.is_some() && self.reference.is_some() {
+            return Err(bad("give a selector or a ref, not both"));
+        }
+        if self.keys && self.text.chars().count() > 10_000 {
+            return Err(bad("text: at most 10000 characters with keys"));
+        }
+        check_selector(&self.selector)?;
+        check_ref(&self.reference)
+    }
+}
+
+impl Check for Press {
+    fn check(&self) -> Result<(), ApiError> {
+        crate::browser::keys::parse(&self.key).map(drop).map_err(|message| bad(format!("key: {message}")))
+    }
+}
+
+impl Check for Scroll {
+    fn check(&self) -> Result<(), ApiError> {
+        let places =
+            [self.x.is_some() && self.y.is_some(), self.selector.is_some(), self.reference.is_some()];
+        if places.iter().filter(|given| **given).count() > 1 || self.x.is_some() != self.y.is_some() {
+            return Err(bad("give x and y, or a selector, or a ref, or none of them"));
+        }
+        if self.dx == 0.0 && self.dy == 0.0 && self.selector.is_none() && self.reference.is_none() {
+            return Err(bad("give dx or dy, or an element to bring into view"));
+        }
+        for (name, value) in [("dx", Some(self.dx)), ("dy", Some(self.dy)), ("x", self.x), ("y", self.y)] {
+            check_number(name, value, FAR)?;
+        }
+        check_selector(&self.selector)?;
+        check_ref(&self.reference)
+    }
+}
+
+impl Check for ReadDom {
+    fn check(&self) -> Result<(), ApiError> {
+        check_selector(&self.selector)
+    }
+}
+
+impl Check for Text {
+    fn check(&self) -> Result<(), ApiError> {
+        check_selector(&self.selector)
+    }
+}
+
+impl Check for Links {
+    fn check(&self) -> Result<(), ApiError> {
+        check_selector(&self.selector)
+    }
+}
+
+impl Check for Snapshot {}
+
+impl Check for Evaluate {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.expression.trim().is_empty() { Err(bad("expression: empty")) } else { Ok(()) }
+    }
+}
+
+impl Check for Pdf {
+    fn check(&self) -> Result<(), ApiError> {
+        check_number("paper_width", self.paper_width, 1.0..=100.0)?;
+        check_number("paper_height", self.paper_height, 1.0..=100.0)
+    }
+}
+
+impl Check for Dialogs {
+    fn check(&self) -> Result<(), ApiError> {
+        match &self.prompt_text {
+            Some(text) if text.len() > MAX_SHORT => Err(bad("prompt_text: too long")),
+            Some(_) if !self.accept => Err(bad("prompt_text: only together with accept")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Check for SetCookies {
+    fn check(&self) -> Result<(), ApiError> {
+        if !self.origins.is_empty() {
+            return Err(bad("origins: local storage is not injected; send cookies only"));
+        }
+        for (index, cookie) in self.cookies.iter().enumerate() {
+            cookie.check().map_err(|what| {
+                ApiError::new(ErrorCode::InvalidCookie, format!("cookies[{index}] {:?}: {what}", cookie.name))
+            })?;
+        }
+        Ok(())
+    }
+}
