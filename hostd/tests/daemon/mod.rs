@@ -1,7 +1,7 @@
 //! The real daemon with the fake host behind it, in a private folder, for the server's tests.
 
 // Every test file uses its own share of this.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{CreateParams, StatusParams};
 use hostd::client::Client;
