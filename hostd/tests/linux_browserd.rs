@@ -2,6 +2,7 @@
 //!
 //! browserd is a package of its own, so its program must have been built: `cargo build -p browserd`.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
 
 mod daemon;
 mod lab;

@@ -3,6 +3,7 @@
 //! Each test runs in a private machine that it makes itself (see `lab`). The number of cycles is an argument:
 //! `HOSTD_TEST_CYCLES=100 cargo test -p hostd --test linux_clones`.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
 
 mod daemon;
 mod lab;

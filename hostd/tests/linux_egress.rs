@@ -3,6 +3,7 @@
 //! All addresses live in namespaces that the test makes. Every address that must be unreachable from a clone is first
 //! shown to answer the host itself, so that a probe which cannot succeed does not count as a block.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
 
 mod daemon;
 mod lab;

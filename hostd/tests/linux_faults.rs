@@ -2,6 +2,7 @@
 //!
 //! `HOSTD_TEST_KILLS` is how often hostd is killed, `HOSTD_TEST_CLONES` how many clones are made at once.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
 
 mod daemon;
 mod lab;
