@@ -25,8 +25,14 @@ pub(super) fn man(dir: Option<&Path>) -> Result<Answer, Failure> {
         Failure::local(Exit::Failure, "internal", message).hint("the folder must exist and be writable")
     };
     clap_mangen::generate_to(command(), dir).map_err(failed)?;
-    let mut pages = vec!["hostctl.1".to_owned()];
-    pages.extend(command().get_subcommands().map(|command| format!("hostctl-{}.1", command.get_name())));
+    let pages = pages("hostctl", &command());
     let text = pages.iter().map(|page| format!("{}\n", dir.join(page).display())).collect();
     Ok(Answer { data: json!({ "dir": dir, "pages": pages }), text })
+}
+
+/// The names of a command's page and of those below it.
+fn pages(name: &str, command: &clap::Command) -> Vec<String> {
+    let below =
+        command.get_subcommands().flat_map(|inner| pages(&format!("{name}-{}", inner.get_name()), inner));
+    std::iter::once(format!("{name}.1")).chain(below).collect()
 }

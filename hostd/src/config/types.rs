@@ -56,7 +56,7 @@ impl Config {
             pool: PoolConfig::below(dirs),
             host: HostConfig::default(),
             egress: EgressConfig::default(),
-            linux: LinuxConfig::below(dirs),
+            linux: LinuxConfig::default(),
             lifecycle: LifecycleConfig::default(),
             clone_limits: CloneLimits::default(),
             server: ServerConfig::default(),
@@ -237,14 +237,9 @@ pub struct LinuxConfig {
 
 impl Default for LinuxConfig {
     fn default() -> Self {
-        Self::below(&default_dirs())
-    }
-}
-
-impl LinuxConfig {
-    fn below(dirs: &DefaultDirs) -> Self {
         Self {
-            templates: dirs.state.join("templates"),
+            // The same in every build: no other system reads it.
+            templates: DefaultDirs::linux().state.join("templates"),
             limits: LimitsDemand::Cgroup,
             cgroup: PathBuf::new(),
             browserd: "/usr/local/libexec/browserd".into(),
