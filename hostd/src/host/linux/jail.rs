@@ -1,11 +1,13 @@
 //! A clone's jail: its supervisor, a process of its own that holds the sandbox and outlives hostd.
 //!
-//!     STATE/run/browsertask001/limits    the limits that are on
-//!     STATE/run/browsertask001/net       the clone's network namespace, kept by a mount
-//!     STATE/run/browsertask001/jail      whose jail it is and what it shall run; locked by the supervisor
-//!     STATE/run/browsertask001/control   the supervisor's socket
-//!     STATE/run/browsertask001/cdp       the browser's debugging pipe as a socket, without browserd
-//!     STATE/run/browsertask001/log       what the supervisor and the browser said
+//! ```text
+//! STATE/run/browsertask001/limits    the limits that are on
+//! STATE/run/browsertask001/net       the clone's network namespace, kept by a mount
+//! STATE/run/browsertask001/jail      whose jail it is and what it shall run; locked by the supervisor
+//! STATE/run/browsertask001/control   the supervisor's socket
+//! STATE/run/browsertask001/cdp       the browser's debugging pipe as a socket, without browserd
+//! STATE/run/browsertask001/log       what the supervisor and the browser said
+//! ```
 //!
 //! Which process the supervisor is, the kernel tells: the one that holds the lock of the file `jail`. A process number
 //! written down somewhere could be another's by now; a lock ends with its process.

@@ -1,9 +1,11 @@
 //! A clone's files: the template read-only below, a sized file system of its own above, both shown as one folder.
 //!
-//!     CLONES/browsertask001/                 the clone's files as the browser sees them (overlay)
-//!     CLONES/.store/browsertask001/clone     whose they are: beside the view, not in it
-//!     CLONES/.store/browsertask001/disk/     what the clone changed: a tmpfs as large as its quota
-//!     CLONES/.aside/CLONE_ID/                a store that could not be removed and freed its slot
+//! ```text
+//! CLONES/browsertask001/                 the clone's files as the browser sees them (overlay)
+//! CLONES/.store/browsertask001/clone     whose they are: beside the view, not in it
+//! CLONES/.store/browsertask001/disk/     what the clone changed: a tmpfs as large as its quota
+//! CLONES/.aside/CLONE_ID/                a store that could not be removed and freed its slot
+//! ```
 //!
 //! The changes are in memory because a clone is disposable: making it is quick, its size is bounded on every file
 //! system, and nothing of it is ever written to a disk. Destroying it is unmounting; not one file is removed by walking

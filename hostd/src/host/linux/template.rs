@@ -1,7 +1,9 @@
 //! Templates: what clones are made from.
 //!
-//!     TEMPLATES/browser/default/template.toml    which browser, and that the template is finished
-//!     TEMPLATES/browser/default/files/           what every clone finds in its folder
+//! ```text
+//! TEMPLATES/browser/default/template.toml    which browser, and that the template is finished
+//! TEMPLATES/browser/default/files/           what every clone finds in its folder
+//! ```
 //!
 //! A template is made under another name and renamed when it is complete, so one that has its name is quiescent. It is
 //! never written again: a change is a new snapshot. The browser's programs are the system's own, shown read-only; the
