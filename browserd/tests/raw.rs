@@ -15,7 +15,7 @@ async fn run_client(name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
     assert!(
         folder.join("node_modules").exists(),
-        "Playwright and Puppeteer are not installed: run browserd/tests/clients/install"
+        "Playwright and Puppeteer are not installed: run scripts/install-deps"
     );
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let output = tokio::process::Command::new("node")
