@@ -13,6 +13,9 @@ pub fn default_dirs() -> DefaultDirs {
     DefaultDirs::freebsd()
 }
 
+/// Nothing to do: the allocator shares its pools between threads.
+pub fn spare_memory() {}
+
 /// A name for this boot of the system: `kern.boot_id` (random for each boot) where it exists, else the boot time.
 pub fn boot_id() -> io::Result<String> {
     if let Ok(bytes) = sysctl(c"kern.boot_id", 16)

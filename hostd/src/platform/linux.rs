@@ -12,6 +12,12 @@ pub fn default_dirs() -> DefaultDirs {
     DefaultDirs::linux()
 }
 
+/// Keep the allocator small: it would set up a pool of memory for every thread that ever wrote a record.
+pub fn spare_memory() {
+    // SAFETY: mallopt only stores a number of the allocator; it is called before other threads exist.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
+}
+
 /// A name for this boot of the system.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())

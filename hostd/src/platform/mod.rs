@@ -6,7 +6,7 @@
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 mod system;
 
-pub use system::{boot_id, default_dirs, monotonic, peer};
+pub use system::{boot_id, default_dirs, monotonic, peer, spare_memory};
 
 use std::path::PathBuf;
 

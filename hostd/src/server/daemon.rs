@@ -106,6 +106,7 @@ impl Checked {
 
 /// Run the daemon until it is told to stop.
 pub fn run(checked: Checked) -> Result<(), DaemonError> {
+    crate::platform::spare_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .enable_all()
