@@ -136,6 +136,24 @@ impl Rig {
         self.engine.reconcile_now().await;
     }
 
+    /// Fill the warm pool, as the daemon does in the background.
+    pub async fn refill(&self) {
+        self.engine.refill_now().await.unwrap();
+    }
+
+    /// The members of the warm pool that wait.
+    pub fn members(&self) -> Vec<CloneName> {
+        let pool = self.engine.status().pool;
+        pool.into_iter().flat_map(|pool| pool.members).map(|member| member.name).collect()
+    }
+
+    /// From the next start on there is no warm pool.
+    pub fn without_pool(&mut self) {
+        let mut config = (*self.config).clone();
+        config.pool.size = 0;
+        self.config = Arc::new(config);
+    }
+
     pub async fn create(&self, id: &str) -> Result<CreateResult, RpcError> {
         self.engine.create(&caller(1000), request(id), None).await
     }
@@ -157,14 +175,22 @@ impl Rig {
         self.list().into_iter().map(|(name, clone)| (name.into(), clone.state)).collect()
     }
 
-    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else.
+    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else but the whole and
+    /// frozen members of the warm pool. Answers how many are ready.
     pub fn check_settled(&self, context: &str) -> usize {
         let list = self.list();
         let ours = self.host.ours();
         let mut expected_table = BTreeSet::new();
         for clone in list.values() {
             let name = clone.name.as_str();
-            assert_eq!(clone.state, CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
+            let pooled = clone.state == CloneState::Pooled;
+            assert!(pooled || clone.state == CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
+            let slot = self.engine.pool().slot_of_name(name).unwrap();
+            assert_eq!(self.host.frozen().contains(&slot), pooled, "{context}: {clone:?} is frozen or not");
+            assert!(
+                !pooled
+                    || (clone.request_id.is_none() && clone.tenant.is_none() && clone.owner_uid.is_none())
+            );
             for kind in ["storage", "network", "jail", "process", "mount", "limits", "member"] {
                 let there = ours.iter().any(|object| object.starts_with(&format!("{kind} {name}")));
                 assert!(there, "{context}: {name} is ready but has no {kind}\nhost: {ours:#?}");
@@ -180,7 +206,7 @@ impl Rig {
         assert_eq!(self.host.table(), expected_table, "{context}");
         let files: Vec<_> = std::fs::read_dir(self.config.paths.state.join("records")).unwrap().collect();
         assert_eq!(files.len(), list.len(), "{context}: records on disk");
-        list.len()
+        list.values().filter(|clone| clone.state == CloneState::Ready).count()
     }
 }
 

@@ -93,6 +93,16 @@ impl Keeper {
         Ok(Some(if kept { limits } else { Limits::default() }))
     }
 
+    /// Whether the limits of a running clone can become those: what the cgroup counts for all of its processes can, what
+    /// each process or the file system brought along at its start cannot.
+    pub(super) fn can_change(&self, from: &Limits, to: &Limits) -> bool {
+        let fixed = |limits: &Limits| match self {
+            Keeper::Cgroup(_) => Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits },
+            Keeper::Rlimits { .. } => *limits,
+        };
+        fixed(from) == fixed(to)
+    }
+
     /// Remove the limits, and the run folder with whatever else is left in it.
     pub(super) fn remove(&self, name: &str, run: &Path, others: &[&str]) -> HostResult<()> {
         let what = Doing { object: format!("limits of {name}"), hint: "look for processes in it" };
@@ -181,6 +191,20 @@ pub(super) fn processes(cgroup: &Path) -> io::Result<Vec<u32>> {
     }
 }
 
+/// Freeze everything in the clone's cgroup, or let it go on.
+pub(super) fn set_frozen(cgroup: &Path, frozen: bool) -> io::Result<()> {
+    std::fs::write(cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+}
+
+/// Whether everything in the clone's cgroup stands still, by the kernel's word.
+pub(super) fn is_frozen(cgroup: &Path) -> io::Result<bool> {
+    match std::fs::read_to_string(cgroup.join("cgroup.events")) {
+        Ok(text) => Ok(text.lines().any(|line| line == "frozen 1")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Kill everything in the clone's cgroup at once.
 pub(super) fn kill(cgroup: &Path) -> io::Result<()> {
     match std::fs::write(cgroup.join("cgroup.kill"), "1") {
@@ -205,6 +229,29 @@ mod tests {
         assert_eq!(settings(&limits), expected.map(|(file, value)| (file, value.to_owned())));
         assert_eq!(rounded("memory.max", "4097"), "4096");
         assert_eq!(rounded("pids.max", "4097"), "4097");
+    }
+
+    #[test]
+    fn only_what_the_cgroup_counts_can_change_while_a_clone_runs() {
+        let wish = |change: fn(&mut Limits)| {
+            let mut limits =
+                Limits { memory_bytes: Some(2 << 30), open_files: Some(64), ..Limits::default() };
+            change(&mut limits);
+            limits
+        };
+        let (cgroup, rlimits) = (Keeper::Cgroup("/none".into()), Keeper::Rlimits { why: "a test".into() });
+        let base = wish(|_| {});
+        assert!(cgroup.can_change(&base, &base) && rlimits.can_change(&base, &base));
+        for change in [
+            |l: &mut Limits| l.memory_bytes = Some(1),
+            |l| l.processes = Some(1),
+            |l| l.cpu_percent = Some(1),
+        ] {
+            assert!(cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
+        }
+        for change in [|l: &mut Limits| l.open_files = Some(1), |l| l.disk_bytes = Some(1)] {
+            assert!(!cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
+        }
     }
 
     #[test]

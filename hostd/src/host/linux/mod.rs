@@ -7,7 +7,7 @@
 //! | limits | cgroup v2, or rlimits | the slot's name | [`limits`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
 //! | egress | members of an nftables set | the slot's address | [`egress`] |
-//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`] |
+//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`], [`freezer`] |
 //! | service | browser in the sandbox | the jail it is in | [`processes`] |
 //!
 //! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
@@ -17,6 +17,7 @@ mod checks;
 mod egress;
 mod errors;
 mod files;
+mod freezer;
 mod jail;
 mod limits;
 mod mounts;
@@ -36,11 +37,12 @@ pub use template::{create as create_template, list as list_templates, remove as 
 use super::{
     CloneSpec, Host, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount,
 };
-use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
+use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
 use egress::Egress;
 use errors::{Doing, doing, failed};
+use freezer::Freezer;
 use limits::Keeper;
 use processes::{Held, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +67,7 @@ struct Inner {
     config: Config,
     overlay: Overlay,
     keeper: Keeper,
+    freezer: Freezer,
     egress: Arc<Egress>,
     /// The clones' run folders.
     run: PathBuf,
@@ -94,6 +97,7 @@ impl LinuxHost {
             config: config.clone(),
             overlay,
             keeper,
+            freezer: Freezer::default(),
             egress,
             run,
         })))
@@ -143,11 +147,16 @@ impl Inner {
                     seen.connections =
                         (members > 0 && members < all) || shared.remembered.contains(&names.slot);
                 }
-                Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
+                Part::Jail => {
+                    seen.jail = jail::look(&run).map_err(cannot)?;
+                    seen.frozen = seen.jail.is_some() && self.is_frozen(names).map_err(cannot)?;
+                }
                 Part::Service => {
                     let name = names.name.as_str();
                     seen.processes = shared.processes.of(name, &run, &self.keeper).map_err(cannot)?;
-                    seen.service_ready = jail::is_ready(&run);
+                    // One that is frozen would be waited for in vain.
+                    seen.service_ready = !self.is_frozen(names).map_err(cannot)?
+                        && jail::is_ready(&run, jail::STATUS_PATIENCE);
                 }
             }
         }
@@ -263,6 +272,10 @@ impl Inner {
         held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
     }
 
+    fn is_frozen(&self, names: &SlotNames) -> io::Result<bool> {
+        freezer::is_frozen(names.name.as_str(), &self.run(names), &self.keeper)
+    }
+
     /// End the supervisor, and with it everything inside.
     fn stop(&self, names: &SlotNames) -> HostResult<()> {
         let run = self.run(names);
@@ -341,6 +354,14 @@ impl Host for LinuxHost {
         self.blocking(move |inner| inner.template(&snapshot).map(drop)).await
     }
 
+    async fn template_version(&self, snapshot: &SnapshotName) -> HostResult<String> {
+        let snapshot = snapshot.clone();
+        self.blocking(move |inner| {
+            template::version(&inner.config.linux.templates, &inner.config.host.template, &snapshot)
+        })
+        .await
+    }
+
     async fn inventory(&self) -> HostResult<Inventory> {
         self.blocking(Inner::inventory).await
     }
@@ -379,6 +400,10 @@ impl Host for LinuxHost {
         .await
     }
 
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        self.0.keeper.can_change(from, to)
+    }
+
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
         self.blocking(move |inner| {
@@ -415,11 +440,27 @@ impl Host for LinuxHost {
 
     async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
         let names = names.clone();
-        let signal = match signal {
-            ProcessSignal::Term => libc::SIGTERM,
-            ProcessSignal::Kill => libc::SIGKILL,
-        };
-        self.blocking(move |inner| inner.end(&names, signal)).await
+        match signal {
+            ProcessSignal::Term => self.blocking(move |inner| inner.end(&names, libc::SIGTERM)).await,
+            ProcessSignal::Kill => self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await,
+            ProcessSignal::Stop => self.freeze(&names).await,
+            ProcessSignal::Continue => self.thaw(&names).await,
+        }
+    }
+
+    async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.freezer.freeze(&names, &inner.run(&names), &inner.keeper)).await
+    }
+
+    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.freezer.thaw(&names, &inner.run(&names), &inner.keeper)).await
+    }
+
+    async fn answers(&self, names: &SlotNames) -> HostResult<bool> {
+        let names = names.clone();
+        self.blocking(move |inner| Ok(jail::is_ready(&inner.run(&names), jail::WAKING_PATIENCE))).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
@@ -429,7 +470,11 @@ impl Host for LinuxHost {
 
     async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await
+        self.blocking(move |inner| {
+            inner.freezer.forget(&names);
+            inner.end(&names, libc::SIGKILL)
+        })
+        .await
     }
 
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
