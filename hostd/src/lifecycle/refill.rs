@@ -24,9 +24,9 @@ use tokio::sync::Notify;
 
 /// How long no create must have run before a member is begun: a caller is busy with what it just got.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long a member stands still for running creates before its next step. Creates that never pause must not keep the
-/// pool empty for ever: then all of them would be cold.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How long a member waits for running creates before it is begun, and before each of its steps. Creates that never pause
+/// must not keep the pool empty for ever: then all of them would be cold.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// After failures, the pause before the next try doubles up to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
 
@@ -52,6 +52,17 @@ impl Refill {
     /// Wait until something may be lacking.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
+    }
+
+    /// Wait until no create has run for a moment.
+    async fn quiet(&self) {
+        loop {
+            self.no_create().await;
+            tokio::time::sleep(QUIET).await;
+            if self.creates.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+        }
     }
 
     /// Wait until no create runs.
@@ -114,11 +125,7 @@ impl<H: Host> Inner<H> {
     pub(super) async fn refill_in_peace(self: &Arc<Self>) -> (Duration, bool) {
         self.adopt().await;
         let Some(flavor) = self.lacking() else { return (self.interval(), true) };
-        self.refill.no_create().await;
-        tokio::time::sleep(QUIET).await;
-        if self.refill.creates.load(Ordering::SeqCst) > 0 {
-            return (Duration::ZERO, false);
-        }
+        let _ = tokio::time::timeout(LONGEST_PAUSE, self.refill.quiet()).await;
         let began = Instant::now();
         match self.make_member(flavor).await {
             Ok(()) => {
