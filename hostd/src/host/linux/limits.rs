@@ -244,12 +244,12 @@ mod tests {
         assert!(cgroup.can_change(&base, &base) && rlimits.can_change(&base, &base));
         for change in [
             |l: &mut Limits| l.memory_bytes = Some(1),
-            |l| l.processes = Some(1),
-            |l| l.cpu_percent = Some(1),
+            |l: &mut Limits| l.processes = Some(1),
+            |l: &mut Limits| l.cpu_percent = Some(1),
         ] {
             assert!(cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
         }
-        for change in [|l: &mut Limits| l.open_files = Some(1), |l| l.disk_bytes = Some(1)] {
+        for change in [|l: &mut Limits| l.open_files = Some(1), |l: &mut Limits| l.disk_bytes = Some(1)] {
             assert!(!cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
         }
     }
