@@ -8,6 +8,7 @@ mod build;
 mod claim;
 mod create;
 mod destroy;
+mod drain;
 mod engine;
 mod ours;
 mod place;

@@ -42,12 +42,12 @@ use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
 use egress::Egress;
 use errors::{Doing, doing, failed};
-use freezer::Freezer;
+use freezer::{Freezer, Subject};
 use limits::Keeper;
 use processes::{Held, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::Overlay;
@@ -272,8 +272,12 @@ impl Inner {
         held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
     }
 
+    fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
+        Subject { names, run, keeper: &self.keeper }
+    }
+
     fn is_frozen(&self, names: &SlotNames) -> io::Result<bool> {
-        freezer::is_frozen(names.name.as_str(), &self.run(names), &self.keeper)
+        self.subject(names, &self.run(names)).is_frozen()
     }
 
     /// End the supervisor, and with it everything inside.
@@ -450,17 +454,22 @@ impl Host for LinuxHost {
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.freezer.freeze(&names, &inner.run(&names), &inner.keeper)).await
+        self.blocking(move |inner| inner.freezer.freeze(inner.subject(&names, &inner.run(&names)))).await
     }
 
     async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.freezer.thaw(&names, &inner.run(&names), &inner.keeper)).await
+        self.blocking(move |inner| inner.freezer.thaw(inner.subject(&names, &inner.run(&names)))).await
     }
 
     async fn answers(&self, names: &SlotNames) -> HostResult<bool> {
         let names = names.clone();
-        self.blocking(move |inner| Ok(jail::is_ready(&inner.run(&names), jail::WAKING_PATIENCE))).await
+        let what = Doing { object: format!("service of {}", names.name), hint: "look at hostd's log" };
+        self.blocking(move |inner| {
+            let answers = inner.freezer.answers(inner.subject(&names, &inner.run(&names)));
+            answers.map_err(|error| what.failed("cannot be asked", &error))
+        })
+        .await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

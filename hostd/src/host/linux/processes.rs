@@ -115,6 +115,13 @@ impl Held {
         first.map_or(Ok(()), Err)
     }
 
+    /// Whether not one of them has ended.
+    pub(super) fn all_alive(&self) -> io::Result<bool> {
+        let mut watched: Vec<PollFd<'_>> =
+            self.0.iter().map(|(_, process)| PollFd::new(process.as_fd(), PollFlags::POLLIN)).collect();
+        Ok(poll(&mut watched, PollTimeout::ZERO)? == 0)
+    }
+
     /// Wait until all of them have ended, at most this long.
     pub(super) fn wait(&self, patience: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + patience;
