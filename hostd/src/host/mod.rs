@@ -13,6 +13,7 @@ pub mod linux;
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod native;
 mod trusted;
+pub mod zfs;
 
 pub use native::{helper, show, templates};
 
