@@ -231,7 +231,9 @@ impl Default for EgressConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxConfig {
-    /// Folder of the templates: TEMPLATE/SNAPSHOT below it.
+    /// How the clones' files are kept.
+    pub storage: StorageDriver,
+    /// Folder of the templates: TEMPLATE/SNAPSHOT below it. With ZFS only their lock is there.
     pub templates: PathBuf,
     /// How a clone's limits must be kept.
     pub limits: LimitsDemand,
@@ -244,6 +246,7 @@ pub struct LinuxConfig {
 impl Default for LinuxConfig {
     fn default() -> Self {
         Self {
+            storage: StorageDriver::Overlay,
             // The same in every build: no other system reads it.
             templates: DefaultDirs::linux().state.join("templates"),
             limits: LimitsDemand::Cgroup,
@@ -251,6 +254,16 @@ impl Default for LinuxConfig {
             browserd: "/usr/local/libexec/browserd".into(),
         }
     }
+}
+
+/// How the clones' files are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageDriver {
+    /// What a clone changes is in memory, above a folder that all share. Needs nothing.
+    Overlay,
+    /// Clones of a snapshot, on disk. Needs a pool with pool.parent_dataset mounted at pool.clones_dir.
+    Zfs,
 }
 
 /// How a clone's limits must be kept.

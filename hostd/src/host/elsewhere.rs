@@ -16,20 +16,21 @@ pub fn helper(_: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::pr
 pub mod templates {
     use super::{HostResult, none};
     use crate::api::SnapshotName;
+    use crate::config::Config;
     use std::path::Path;
 
     /// Make a template.
-    pub fn create(_: &Path, _: &str, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
+    pub fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
         Err(none())
     }
 
     /// The templates that are there.
-    pub fn list(_: &Path, _: &str) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+    pub fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
         Err(none())
     }
 
     /// Remove a template.
-    pub fn remove(_: &Path, _: &str, _: &SnapshotName) -> HostResult<()> {
+    pub fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
         Err(none())
     }
 }
