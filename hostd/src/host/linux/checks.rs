@@ -1,6 +1,6 @@
 //! Everything a create needs, looked at one by one, each with what to do about it.
 
-use super::limits::Keeper;
+use super::limits::{self, Keeper};
 use super::{Inner, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
@@ -27,7 +27,8 @@ pub(super) fn run(
     let mut findings = vec![root()];
     findings.extend(storage);
     findings.extend(sandbox());
-    findings.push(limits(inner));
+    findings.push(keeper(inner));
+    findings.extend(rates(inner));
     findings.push(egress(inner));
     findings.extend(forwarding(inner));
     findings.push(template(inner, usable));
@@ -98,7 +99,7 @@ fn sandbox() -> Vec<Finding> {
         .collect()
 }
 
-fn limits(inner: &Inner) -> Finding {
+fn keeper(inner: &Inner) -> Finding {
     match (&inner.keeper, inner.config.linux.limits) {
         (Keeper::Cgroup(parent), _) => {
             good("limits", format!("a cgroup per clone below {}", parent.display()))
@@ -118,6 +119,17 @@ fn limits(inner: &Inner) -> Finding {
             "boot with systemd.unified_cgroup_hierarchy=1, or accept it: linux.limits = \"available\"",
         ),
     }
+}
+
+/// Limits in the configuration that nobody keeps here.
+fn rates(inner: &Inner) -> Option<Finding> {
+    let severity = match inner.config.linux.limits {
+        _ if !limits::has_rates(&inner.config.clone_limits.grant(None)) => return None,
+        LimitsDemand::Available => Severity::Warning,
+        LimitsDemand::Cgroup => Severity::Error,
+    };
+    let fix = "remove read_bytes_per_second and write_bytes_per_second from [clone_limits]";
+    Some(finding("rates", severity, limits::RATES, fix))
 }
 
 fn egress(inner: &Inner) -> Finding {

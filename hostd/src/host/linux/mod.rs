@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | storage | overlay on a sized tmpfs | a mark beside it | [`storage`], [`template`] |
 //! | | or two ZFS clones | a mark on them | [`zfs`], [`super::zfs`] |
-//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`] |
+//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
 //! | egress | members of an nftables set | the slot's address | [`egress`] |
 //! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`] |
@@ -14,6 +14,7 @@
 //! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
 //! transaction. All work blocks, shortly, so it is done on threads made for that.
 
+mod cgroup;
 mod checks;
 mod driver;
 mod egress;
@@ -87,6 +88,9 @@ impl LinuxHost {
         })?;
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = Keeper::find(&config.linux.cgroup);
+        if limits::has_rates(&config.clone_limits.grant(None)) {
+            tracing::warn!("clone_limits: {}", limits::RATES);
+        }
         // The watch first: nothing that happens after the proof is missed.
         if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
             tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
@@ -129,7 +133,12 @@ impl Inner {
                     seen.storage = files.map_err(cannot)?;
                 }
                 Part::Mounts => seen.mounts = self.storage.mounts_below(names, &shared.mounts),
-                Part::Limits => seen.limits = self.keeper.look(names.name.as_str(), &run).map_err(cannot)?,
+                Part::Limits => {
+                    let name = names.name.as_str();
+                    seen.limits = self.keeper.look(name, &run).map_err(cannot)?;
+                    seen.oom_kills =
+                        self.keeper.cgroup(name).map(|cgroup| cgroup::oom_kills(&cgroup)).unwrap_or_default();
+                }
                 Part::Network => {
                     seen.network =
                         shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
@@ -195,6 +204,7 @@ impl Inner {
         let mut slots = self.storage.slots(&self.pool, &shared.datasets).map_err(cannot)?;
         let runs = std::fs::read_dir(&self.run).map_err(cannot)?;
         let names = runs.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = names.chain(self.keeper.names().map_err(cannot)?);
         slots.extend(names.filter_map(|name| self.pool.slot_of_name(&name)));
         let links = shared.network.as_ref().map(network::Seen::links).unwrap_or_default();
         slots.extend(links.iter().filter_map(|link| self.pool.slot_of_interface(&link.name)));
@@ -252,7 +262,7 @@ impl Inner {
             Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
         let sent = match self.keeper.cgroup(name) {
             Some(cgroup) if signal == libc::SIGKILL => {
-                limits::kill(&cgroup).and_then(|()| held.signal(signal))
+                cgroup::kill(&cgroup).and_then(|()| held.signal(signal))
             }
             _ => held.signal(signal),
         };
@@ -321,7 +331,7 @@ impl Host for LinuxHost {
             ("storage", self.0.storage.word().to_owned()),
             ("network", "network namespace and veth".to_owned()),
             ("egress", format!("nftables table inet {}", self.0.egress.table())),
-            ("limits", self.0.keeper.word().to_owned()),
+            ("limits", self.0.keeper.word()),
             ("jail", "bubblewrap, Landlock, seccomp".to_owned()),
             ("service", browserd.to_owned()),
         ]
