@@ -14,6 +14,7 @@ pub mod linux;
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
 mod trusted;
+pub mod zfs;
 
 pub use native::{helper, show, templates};
 
