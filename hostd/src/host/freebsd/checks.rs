@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Below this a clone's first page could already fill the pool.
-const LEAST_FREE: u64 = 256 << 20;
 /// 2025-01-01: a clock before this was never set, and every certificate looks wrong to the browser.
 const PLAUSIBLE_TIME: u64 = 1_735_689_600;
 /// What is asked of the kernel.
@@ -55,7 +53,8 @@ impl Inner {
             }
             Err(error) => findings.push(failed("interfaces", error)),
         }
-        findings.extend(self.storage.findings(LEAST_FREE).await);
+        findings.extend(self.storage.findings().await);
+        findings.push(self.template().await);
         findings.push(match &jails {
             Ok(jails) => match self.template_rests(jails) {
                 Ok(()) => good("template_rests", format!("jail {} is stopped", self.config.host.template)),
@@ -207,6 +206,17 @@ impl Inner {
                 )
             }
             Err(error) => failed("egress", &error),
+        }
+    }
+
+    async fn template(&self) -> Finding {
+        let snapshot = &self.config.host.snapshot;
+        match self.storage.check_template(snapshot).await {
+            Ok(seen) => {
+                let version = seen.version.map(|version| format!(": {version}")).unwrap_or_default();
+                good("template", format!("{}@{snapshot}{version}", self.storage.layout().template))
+            }
+            Err(error) => failed("template", &error),
         }
     }
 

@@ -5,9 +5,9 @@ use super::interfaces::Interface;
 use super::jails::{self, Jail};
 use super::mounts::{self, Mount};
 use super::processes::{self, Process};
-use super::storage::Datasets;
 use super::{Inner, rctl};
 use crate::api::{EgressHealth, SnapshotName};
+use crate::host::zfs::datasets::Datasets;
 use crate::host::{HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part};
 use crate::slot::{Slot, SlotNames};
 use ipnet::IpNet;
@@ -59,7 +59,7 @@ impl Inner {
         // Processes are proven by the jail they are in.
         let processes = wanted(Part::Service) && wanted(Part::Jail);
         let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
-            when(wanted(Part::Storage), self.storage.look(only)),
+            when(wanted(Part::Storage), self.datasets(only)),
             when(wanted(Part::Jail), self.jails()),
             when(wanted(Part::Network), self.interfaces()),
             when(wanted(Part::Egress), self.members()),
@@ -70,11 +70,18 @@ impl Inner {
         Ok(Shared { datasets, jails, interfaces, members, limits, processes, mounts })
     }
 
+    async fn datasets(&self, only: Option<&SlotNames>) -> HostResult<Datasets> {
+        match only {
+            Some(names) => self.storage.look_at(names).await,
+            None => self.storage.look_all().await,
+        }
+    }
+
     /// One slot of what was looked at, without asking whether the service answers.
-    fn slot(&self, names: &SlotNames, shared: &Shared) -> HostResult<ObservedClone> {
+    fn slot(&self, names: &SlotNames, shared: &Shared) -> ObservedClone {
         let mut seen = ObservedClone::default();
         if let Some(datasets) = &shared.datasets {
-            seen.storage = self.storage.seen(datasets, names)?;
+            seen.storage = datasets.storage(self.storage.layout(), names);
         }
         if let Some(mounts) = &shared.mounts {
             seen.mounts = mounts::seen(mounts, names);
@@ -97,7 +104,7 @@ impl Inner {
                 seen.processes = processes::inside(processes, jail.jid);
             }
         }
-        Ok(seen)
+        seen
     }
 
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
@@ -108,7 +115,7 @@ impl Inner {
             }
         };
         let (shared, ready) = tokio::try_join!(self.shared(parts, Some(names)), ready)?;
-        let mut seen = self.slot(names, &shared)?;
+        let mut seen = self.slot(names, &shared);
         seen.service_ready = ready;
         Ok(seen)
     }
@@ -122,14 +129,18 @@ impl Inner {
         let egress = self.judge(&findings, self.network.bridge(interfaces));
         let mut clones = BTreeMap::new();
         for slot in self.slots(&shared) {
-            let seen = self.slot(&self.pool.names(slot), &shared)?;
+            let seen = self.slot(&self.pool.names(slot), &shared);
             if !seen.is_absent() {
                 clones.insert(slot, seen);
             }
         }
-        let aside = shared.datasets.as_ref().map(|datasets| self.storage.aside(datasets)).unwrap_or_default();
+        let aside = shared
+            .datasets
+            .as_ref()
+            .map(|datasets| datasets.aside(self.storage.layout()))
+            .unwrap_or_default();
         let jails = shared.jails.as_deref().unwrap_or_default();
-        let template = template.and_then(|()| self.template_rests(jails)).map(|()| snapshot.clone());
+        let template = template.and_then(|_| self.template_rests(jails)).map(|()| snapshot.clone());
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Glance { taken: Instant::now(), slots: clones.keys().copied().collect(), egress, template });
         Ok(Inventory { clones, aside, egress })
@@ -140,7 +151,8 @@ impl Inner {
         let pool = &self.pool;
         let mut slots = BTreeSet::new();
         let by_name = |name: &str| pool.slot_of_name(name);
-        slots.extend(shared.datasets.iter().flat_map(|datasets| self.storage.slots(datasets)));
+        let datasets = shared.datasets.iter();
+        slots.extend(datasets.flat_map(|datasets| datasets.slots(self.storage.layout(), pool)));
         slots.extend(shared.jails.iter().flatten().filter_map(|jail| by_name(&jail.name)));
         slots.extend(shared.limits.iter().flatten().filter_map(|(name, _)| by_name(name)));
         let interfaces = shared.interfaces.iter().flatten();
@@ -161,8 +173,7 @@ impl Inner {
             Some(Glance { template: Ok(proven), .. }) if proven == *snapshot => Ok(()),
             Some(Glance { template: Err(error), .. }) if *snapshot == self.config.host.snapshot => Err(error),
             _ => {
-                let (checked, jails) = tokio::try_join!(self.storage.check_template(snapshot), self.jails())?;
-                let () = checked;
+                let (_, jails) = tokio::try_join!(self.storage.check_template(snapshot), self.jails())?;
                 self.template_rests(&jails)
             }
         }

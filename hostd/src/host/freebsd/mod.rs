@@ -34,11 +34,11 @@ mod network;
 mod processes;
 mod rctl;
 mod service;
-mod storage;
 #[cfg(test)]
 mod tests;
 
 use super::command::{Tool, Tools};
+use super::zfs::Zfs;
 use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
 use crate::config::{Config, JailDriver};
@@ -48,7 +48,6 @@ use errors::{Meaning, meaning, refused};
 use inventory::Glance;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use storage::Storage;
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
@@ -59,7 +58,7 @@ struct Inner {
     pool: Pool,
     config: Config,
     tools: Toolbox,
-    storage: Storage,
+    storage: Zfs,
     egress: Egress,
     network: network::Plan,
     style: conf::Style,
@@ -122,7 +121,7 @@ impl FreebsdHost {
     pub fn open(config: &Config, pool: &Pool) -> HostResult<FreebsdHost> {
         let tools = Tools::new(&config.host.tool_folders);
         Ok(FreebsdHost(Arc::new(Inner {
-            storage: Storage::new(config, pool, &tools),
+            storage: Zfs::new(&tools, pool, config.pool.clones_dir.clone(), &config.host.template, &[]),
             tools: Toolbox::find(&tools),
             egress: Egress::new(config, pool)?,
             network: network::Plan { bridge: config.freebsd.bridge.clone(), base: config.freebsd.epair_base },
