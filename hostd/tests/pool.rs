@@ -94,7 +94,7 @@ fn a_basic_member_has_its_browser_started() {
         let taken = rig.create("a").await.unwrap();
         assert_eq!(launch(&taken), Launch::Basic);
         let stages: Vec<&str> = taken.clone.stages.iter().map(|stage| stage.stage.as_str()).collect();
-        assert_eq!(stages, ["thaw", "service", "total"]);
+        assert_eq!(stages, ["service", "total"]);
         assert_eq!(rig.check_settled("with its browser"), 1);
     });
 }

@@ -4,13 +4,17 @@
 //! All effects are idempotent: ensuring what is there and removing what is absent succeed. None of
 //! them touches an object that carries another identity than the clone's own.
 
+pub mod command;
 #[cfg(feature = "fake-host")]
 pub mod fake;
+pub mod freebsd;
 #[cfg(target_os = "linux")]
 pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+mod trusted;
+pub mod zfs;
 
 pub use native::{helper, show, templates};
 
@@ -120,8 +124,10 @@ pub struct ObservedClone {
     pub storage: Option<StorageSeen>,
     /// Mounts below its folder.
     pub mounts: BTreeSet<String>,
-    /// Its limits, if any rule is there.
+    /// Its limits, if any rule is there. What it may add to its disk is left out where the storage keeps that.
     pub limits: Option<Limits>,
+    /// How many of its processes the system ended because it was at its memory limit. Looked at with its limits.
+    pub oom_kills: u64,
     /// Its interfaces.
     pub network: Option<NetworkSeen>,
     /// Whether its address is in the table.
@@ -130,9 +136,11 @@ pub struct ObservedClone {
     pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
     pub jail: Option<JailSeen>,
-    /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`]; never true without a jail.
+    /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`], and a host may need [`Part::Service`] for it
+    /// too; never true without a jail.
     pub frozen: bool,
-    /// Processes proven to be inside it.
+    /// Processes proven to be inside it. A host may leave them out when [`Part::Jail`] is not asked for too: they are
+    /// proven by the jail they are in.
     pub processes: BTreeSet<u32>,
     /// Whether the browser service answers, which a frozen one does not. Only looked at when asked for
     /// [`Part::Service`].
@@ -272,6 +280,22 @@ pub trait Host: Send + Sync + 'static {
         parts: &[Part],
     ) -> impl Future<Output = HostResult<ObservedClone>> + Send;
 
+    /// Look at a slot that is about to be used. A host whose effects refuse whatever is in their way may answer from a
+    /// recent look at the whole pool, as long as that showed nothing.
+    fn look_before_create(
+        &self,
+        names: &SlotNames,
+    ) -> impl Future<Output = HostResult<ObservedClone>> + Send {
+        self.look(names, Part::ALL)
+    }
+
+    /// Whether the step that makes this part answers with the kernel's own account of what it did, so that a look right
+    /// after it would ask the same question twice. Only for parts whose lack takes something from the clone and gives
+    /// it nothing: the next look at the pool puts them right.
+    fn answers_for(&self, _part: Part) -> bool {
+        false
+    }
+
     /// How the firewall is.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
 
@@ -332,7 +356,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// Whether the browser service answers now: as [`Part::Service`] tells, but nothing else is looked at, because every
     /// create from the warm pool waits for this.
-    fn answers(&self, names: &SlotNames) -> impl Future<Output = HostResult<bool>> + Send {
+    fn service_answers(&self, names: &SlotNames) -> impl Future<Output = HostResult<bool>> + Send {
         async { Ok(self.look(names, &[Part::Service]).await?.service_ready) }
     }
 

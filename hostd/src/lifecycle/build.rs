@@ -76,6 +76,9 @@ impl<H: Host> Inner<H> {
     pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<String>, HostError> {
         let name = spec.names.name.as_str();
         let answer = self.bounded(name, step.ensure(&self.host, spec)).await?;
+        if self.host.answers_for(step.part()) {
+            return Ok(answer);
+        }
         let seen = self.look(&spec.names, &[step.part()]).await?;
         step.verify(spec, &seen).map_err(|why| {
             let message = format!("the host reported success, but {why}");

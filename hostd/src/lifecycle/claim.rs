@@ -140,7 +140,9 @@ impl<H: Host> Inner<H> {
         let spec = reconcile::spec(bound, &self.pool);
         let name = spec.names.name.as_str();
         let mut progress = Progress::new(&spec.names.name, listeners);
-        progress.step("thaw", self.bounded(name, self.host.thaw(&spec.names))).await?;
+        if *flavor == Flavor::Ready {
+            progress.step("thaw", self.bounded(name, self.host.thaw(&spec.names))).await?;
+        }
         if bound.limits != member.limits {
             progress.step("limits", self.run_step(Step::Limits, &spec)).await?;
         }
@@ -181,7 +183,7 @@ impl<H: Host> Inner<H> {
 
     /// The one thing that nobody has looked at since the member was made, and that a caller needs.
     pub(super) async fn prove_service(&self, names: &SlotNames) -> HostResult<()> {
-        match self.bounded(names.name.as_str(), self.host.answers(names)).await? {
+        match self.bounded(names.name.as_str(), self.host.service_answers(names)).await? {
             true => Ok(()),
             false => Err(broken(names, "its browser service does not answer any more")),
         }
@@ -190,8 +192,7 @@ impl<H: Host> Inner<H> {
     /// The same for a member without a browser.
     pub(super) async fn prove_jail(&self, spec: &CloneSpec) -> HostResult<()> {
         let seen = self.look(&spec.names, &[Part::Jail]).await?;
-        Step::Jail.verify(spec, &seen).map_err(|why| broken(&spec.names, &why))?;
-        if seen.frozen { Err(broken(&spec.names, "it is still frozen")) } else { Ok(()) }
+        Step::Jail.verify(spec, &seen).map_err(|why| broken(&spec.names, &why))
     }
 
     /// Back into the pool's hands, which take it away. Nobody waits for that.

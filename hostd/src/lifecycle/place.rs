@@ -8,7 +8,7 @@ use super::progress::{Listeners, Progress};
 use super::walk::Ended;
 use crate::api::{CloneId, ErrorCode, Limits, RequestId, RpcError, SnapshotName, Tenant};
 use crate::clock::Moment;
-use crate::host::{Host, Part};
+use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
 use std::collections::BTreeSet;
@@ -129,7 +129,7 @@ impl<H: Host> Inner<H> {
         listeners: &Listeners,
     ) -> Result<Option<String>, RpcError> {
         let names = self.pool.names(record.slot);
-        let seen = match self.look(&names, Part::ALL).await {
+        let seen = match self.bounded(names.name.as_str(), self.host.look_before_create(&names)).await {
             Ok(seen) => seen,
             Err(error) => {
                 self.forget(record.slot).await?;

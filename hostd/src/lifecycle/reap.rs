@@ -8,8 +8,8 @@ use super::reconcile::{self, Decision, Facts, Plan, Repair, Rules, Verdict};
 use super::step::Step;
 use super::walk::Ended;
 use crate::api::{
-    CloneId, CloneState, EgressHealth, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult,
-    RpcError,
+    CloneId, CloneState, EgressHealth, ErrorCode, Flavor, Method, ReapLine, ReapParams, ReapReason,
+    ReapResult, RpcError,
 };
 use crate::audit::Outcome;
 use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part};
@@ -190,12 +190,12 @@ impl<H: Host> Inner<H> {
     async fn repair_frozen(self: &Arc<Self>, slot: Slot) -> HostResult<()> {
         let Some(_working) = self.try_work_on(&mut self.book(), slot) else { return Ok(()) };
         let wait = match self.book().records.get(&slot).map(|record| &record.phase) {
-            Some(Phase::Pooled { .. }) => true,
+            Some(Phase::Pooled { flavor: Flavor::Ready, .. }) => true,
             Some(Phase::Ready { .. }) => false,
             _ => return Ok(()),
         };
         let names = self.pool.names(slot);
-        let frozen = self.look(&names, &[Part::Jail]).await?.frozen;
+        let frozen = self.look(&names, &[Part::Jail, Part::Service]).await?.frozen;
         match (wait, frozen) {
             (true, false) => self.freeze(&names).await,
             (false, true) => self.bounded(names.name.as_str(), self.host.thaw(&names)).await,

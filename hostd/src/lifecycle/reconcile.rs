@@ -10,8 +10,8 @@
 use super::ours::{self, Claim};
 pub use super::pool_wish::PoolWish;
 use super::pool_wish::why_not_wanted;
-use super::step::Step;
-use crate::api::{CloneId, CloneState, EgressHealth, ReapReason};
+use super::step::{Step, same_limits};
+use crate::api::{CloneId, CloneState, EgressHealth, Flavor, ReapReason};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, Inventory, ObservedClone};
 use crate::record::{Phase, Record};
@@ -303,7 +303,11 @@ pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
 /// What a clone that should be ready lacks.
 fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> Option<String> {
     let spec = spec(record, facts.pool);
-    VITAL.iter().find_map(|step| step.verify(&spec, seen).err())
+    let missing = VITAL.iter().find_map(|step| step.verify(&spec, seen).err())?;
+    Some(match seen.oom_kills {
+        0 => missing,
+        count => format!("{missing}; {count} of its processes were ended at its memory limit"),
+    })
 }
 
 /// What a record's clone shall be.
@@ -332,11 +336,16 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
         _ => {}
     }
     let wanted = facts.records.get(&slot).map(|record| record.limits);
-    if live && seen.and_then(|seen| seen.limits) != wanted {
+    let there = seen.and_then(|seen| seen.limits);
+    let same = there.zip(wanted).is_some_and(|(there, wanted)| same_limits(&there, &wanted));
+    if live && !same {
         repairs.push(Repair::SetLimits(slot));
     }
+    let pooled = facts.records.get(&slot).and_then(Record::pooled);
     match (live, verdict.state, seen.is_some_and(|seen| seen.frozen)) {
-        (true, CloneState::Pooled, false) => repairs.push(Repair::Freeze(slot)),
+        (true, CloneState::Pooled, false) if pooled == Some(Flavor::Ready) => {
+            repairs.push(Repair::Freeze(slot))
+        }
         (true, CloneState::Ready, true) => repairs.push(Repair::Thaw(slot)),
         _ => {}
     }

@@ -1,6 +1,6 @@
 //! Keeping the warm pool full.
 //!
-//! Members are made one at a time, by the same steps as any clone, and frozen as soon as they are complete. Callers come
+//! Members are made one at a time, by the same steps as any clone, and frozen as soon as they are complete; one without a browser has nothing that runs by itself. Callers come
 //! first: a member is begun only when no create has run for a moment, stands still between its steps while one runs, and
 //! the time spent on members has its share. A member that an earlier process left is proven before it counts.
 
@@ -26,6 +26,9 @@ const QUIET: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// After failures, the pause before the next try doubles up to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+
+/// How often freezing a clone is tried.
+const FREEZE_TRIES: u32 = 3;
 
 /// What the filling of the warm pool goes by.
 #[derive(Debug, Default)]
@@ -262,25 +265,22 @@ impl<H: Host> Inner<H> {
         if slow.limits != spec.limits {
             self.run_step(Step::Limits, spec).await.map_err(|error| host_error(&error).step(Step::Limits))?;
         }
-        self.freeze(&spec.names).await.map_err(|error| host_error(&error))?;
+        if flavor == Flavor::Ready {
+            self.freeze(&spec.names).await.map_err(|error| host_error(&error))?;
+        }
         Ok(endpoint)
     }
 
-    /// Freeze a clone, and look.
+    /// Freeze a clone, and look. A process that is started while others are stopped is found by the next try.
     pub(super) async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
-        self.bounded(names.name.as_str(), self.host.freeze(names)).await?;
-        match self.look(names, &[Part::Jail]).await?.frozen {
-            true => Ok(()),
-            false => {
-                let message = "the host reported success, but it is not frozen";
-                Err(HostError::new(
-                    HostErrorKind::Failed,
-                    names.name.as_str(),
-                    message,
-                    "look at the host's log",
-                ))
+        for _ in 0..FREEZE_TRIES {
+            self.bounded(names.name.as_str(), self.host.freeze(names)).await?;
+            if self.look(names, &[Part::Jail, Part::Service]).await?.frozen {
+                return Ok(());
             }
         }
+        let message = "the host reported success, but it is not frozen";
+        Err(HostError::new(HostErrorKind::Failed, names.name.as_str(), message, "look at the host's log"))
     }
 
     /// Between two steps of a member: callers first, and a stopping daemon makes nothing.
@@ -319,11 +319,11 @@ impl<H: Host> Inner<H> {
 
     async fn prove_member(&self, record: &Record, flavor: Flavor) -> HostResult<()> {
         let spec = reconcile::spec(record, &self.pool);
-        self.bounded(spec.names.name.as_str(), self.host.thaw(&spec.names)).await?;
-        match flavor {
-            Flavor::Ready => self.prove_service(&spec.names).await?,
-            Flavor::Basic => self.prove_jail(&spec).await?,
+        if flavor == Flavor::Basic {
+            return self.prove_jail(&spec).await;
         }
+        self.bounded(spec.names.name.as_str(), self.host.thaw(&spec.names)).await?;
+        self.prove_service(&spec.names).await?;
         self.freeze(&spec.names).await
     }
 }

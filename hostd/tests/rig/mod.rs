@@ -187,14 +187,18 @@ impl Rig {
         for clone in list.values() {
             let name = clone.name.as_str();
             let pooled = clone.state == CloneState::Pooled;
+            let basic = pool.iter().any(|member| member.name == clone.name && member.flavor == Flavor::Basic);
             assert!(pooled || clone.state == CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
             let slot = self.engine.pool().slot_of_name(name).unwrap();
-            assert_eq!(self.host.frozen().contains(&slot), pooled, "{context}: {clone:?} is frozen or not");
+            assert_eq!(
+                self.host.frozen().contains(&slot),
+                pooled && !basic,
+                "{context}: {clone:?} is frozen or not"
+            );
             assert!(
                 !pooled
                     || (clone.request_id.is_none() && clone.tenant.is_none() && clone.owner_uid.is_none())
             );
-            let basic = pool.iter().any(|member| member.name == clone.name && member.flavor == Flavor::Basic);
             for kind in ["storage", "network", "jail", "process", "mount", "limits", "member"] {
                 let there = ours.iter().any(|object| object.starts_with(&format!("{kind} {name}")));
                 let none_yet = kind == "process" && basic;

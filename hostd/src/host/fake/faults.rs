@@ -35,7 +35,7 @@ host_calls! {
     Inventory "inventory" false;
     Look "look" false;
     EgressHealth "egress_health" false;
-    Answers "answers" false;
+    ServiceAnswers "service_answers" false;
     RepairEgress "repair_egress" true;
     EnsureStorage "ensure_storage" true;
     EnsureLimits "ensure_limits" true;

@@ -259,10 +259,10 @@ impl Host for FakeHost {
         self.effect(HostCall::Thaw, Some(names.slot), nothing, all, ()).await
     }
 
-    async fn answers(&self, names: &SlotNames) -> HostResult<bool> {
+    async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
         let look =
             |world: &mut World| Ok(world.place(names.slot).jail.as_ref().is_some_and(|jail| jail.answers()));
-        self.observe(HostCall::Answers, Some(names.slot), look).await
+        self.observe(HostCall::ServiceAnswers, Some(names.slot), look).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

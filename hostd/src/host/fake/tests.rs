@@ -69,7 +69,7 @@ async fn call(host: &FakeHost, call: HostCall, spec: &CloneSpec) -> HostResult<(
         }
         HostCall::CheckTemplate => host.check_template(&spec.snapshot).await,
         HostCall::TemplateVersion => host.template_version(&spec.snapshot).await.map(drop),
-        HostCall::Answers => host.answers(names).await.map(drop),
+        HostCall::ServiceAnswers => host.service_answers(names).await.map(drop),
         HostCall::Freeze => host.freeze(names).await,
         HostCall::Thaw => host.thaw(names).await,
         HostCall::Inventory => host.inventory().await.map(drop),

@@ -7,9 +7,9 @@
 //! hostd the descriptors are gone; then the processes are looked for and the service is asked.
 
 use super::errors::Doing;
-use super::jail;
-use super::limits::{self, Keeper};
+use super::limits::Keeper;
 use super::processes::{Held, Table, is_stopped};
+use super::{cgroup, jail};
 use crate::host::{HostError, HostResult};
 use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ impl Subject<'_> {
     /// Whether the clone stands still: its cgroup, or its supervisor, which is stopped with the rest.
     pub(super) fn is_frozen(&self) -> io::Result<bool> {
         match self.keeper.cgroup(self.name()) {
-            Some(cgroup) => limits::is_frozen(&cgroup),
+            Some(own) => cgroup::is_frozen(&own),
             None => Ok(jail::supervisor(self.run)?.is_some_and(is_stopped)),
         }
     }
@@ -92,7 +92,7 @@ impl Freezer {
     fn try_freeze(&self, subject: Subject<'_>, began: Instant) -> io::Result<bool> {
         let before = subject.processes()?;
         // Asked after the look: whoever answers was there.
-        let answered = jail::is_ready(subject.run, jail::WAKING_PATIENCE);
+        let answered = jail::is_ready(subject.run);
         let held = loop {
             let held = self.stop(subject)?;
             if let Some(held) = held {
@@ -115,9 +115,9 @@ impl Freezer {
 
     /// Stop everything. `None`: not yet.
     fn stop(&self, subject: Subject<'_>) -> io::Result<Option<Held>> {
-        if let Some(cgroup) = subject.keeper.cgroup(subject.name()) {
-            limits::set_frozen(&cgroup, true)?;
-            return if limits::is_frozen(&cgroup)? { subject.hold().map(Some) } else { Ok(None) };
+        if let Some(own) = subject.keeper.cgroup(subject.name()) {
+            cgroup::set_frozen(&own, true)?;
+            return if cgroup::is_frozen(&own)? { subject.hold().map(Some) } else { Ok(None) };
         }
         let held = subject.hold()?;
         held.signal(libc::SIGSTOP)?;
@@ -142,7 +142,7 @@ impl Freezer {
 
     fn thaw_all(&self, subject: Subject<'_>) -> io::Result<()> {
         match subject.keeper.cgroup(subject.name()) {
-            Some(cgroup) => limits::set_frozen(&cgroup, false),
+            Some(own) => cgroup::set_frozen(&own, false),
             None => subject.hold()?.signal(libc::SIGCONT),
         }
     }
@@ -153,7 +153,7 @@ impl Freezer {
         let known = self.lock().remove(&subject.names.slot);
         match known {
             Some(still) if still.answered => still.held.all_alive(),
-            _ => Ok(jail::is_ready(subject.run, jail::WAKING_PATIENCE)),
+            _ => Ok(jail::is_ready(subject.run)),
         }
     }
 

@@ -37,10 +37,7 @@ pub(super) const FILES: [&str; 4] = [CONTROL, CDP, LOG, JAIL];
 /// The argument by which the daemon's program becomes a supervisor.
 pub(super) const SUPERVISE: &str = "supervise-clone";
 /// How long a supervisor that is alive may take to say how it is.
-pub(super) const STATUS_PATIENCE: Duration = Duration::from_millis(500);
-/// The same for one that stood still, on a machine that is busy with other things: a clone that is well must not be thrown
-/// away because it was slow to wake up.
-pub(super) const WAKING_PATIENCE: Duration = Duration::from_secs(2);
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The lock that a supervisor holds as long as it lives.
 fn whole_file(kind: i32) -> libc::flock {
@@ -88,14 +85,14 @@ pub(super) fn look(run: &Path) -> io::Result<Option<JailSeen>> {
 }
 
 /// Whether the service answers.
-pub(super) fn is_ready(run: &Path, patience: Duration) -> bool {
+pub(super) fn is_ready(run: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         if supervisor(run)?.is_none() {
             return Ok(false);
         }
         let stream = UnixStream::connect(run.join(CONTROL))?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(STATUS_PATIENCE))?;
+        stream.set_write_timeout(Some(STATUS_PATIENCE))?;
         Ok(matches!(converse(stream, &Request::Status)?, Answer::Ready { .. }))
     };
     ask().unwrap_or(false)
