@@ -112,11 +112,7 @@ fn a_browser_outlives_every_restart_of_hostd() {
     destroy(&clone);
     until_empty();
     assert!(!group.exists(), "{}", group.display());
-    until("nothing of the clone is left", || {
-        let now = Inventory::now();
-        before.differences(&now).iter().for_each(|line| println!("not yet as before: {line}"));
-        before == now
-    });
+    before.until_again("the clone was taken away");
     machine.uninstall();
 }
 
@@ -209,10 +205,6 @@ fn stopping_the_clones_unit_and_starting_the_machine_again() {
     run("umount /proc/sys/kernel/random/boot_id");
     fs::remove_file(boot).unwrap();
     assert!(!cgroup(&clone).exists());
-    until("nothing of the clone is left", || {
-        let now = Inventory::now();
-        before.differences(&now).iter().for_each(|line| println!("not yet as before: {line}"));
-        before == now
-    });
+    before.until_again("the clone was taken away");
     machine.uninstall();
 }
