@@ -37,10 +37,10 @@ impl Config {
                 format!("is {socket} bytes long: a socket's path may have at most {LONGEST_SOCKET_PATH}"),
             );
         }
-        if let Some(Err(error)) = pool
+        if let Some(Err(error)) = &pool
             && error.key != "clones_dir"
         {
-            wrong(&format!("pool.{}", error.key), error.why);
+            wrong(&format!("pool.{}", error.key), error.why.clone());
         }
 
         for (key, path) in [("linux.cgroup", &self.linux.cgroup), ("linux.browserd", &self.linux.browserd)] {
@@ -60,6 +60,11 @@ impl Config {
         let template = &self.host.template;
         let plain = template.starts_with(|c: char| c.is_ascii_alphanumeric())
             && template.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if let Some(Ok(pool)) = &pool
+            && (pool.slot_of_name(template).is_some() || *template == format!("{}-aside", pool.prefix()))
+        {
+            wrong("host.template", format!("{template:?} is the name of a clone in this pool"));
+        }
         if !plain || template.len() > 64 {
             wrong("host.template", format!("{template:?} is no template's name: letters, digits and . _ -"));
         }
