@@ -25,6 +25,8 @@ impl Config {
             ("paths.audit", &self.paths.audit),
             ("pool.clones_dir", &self.pool.clones_dir),
             ("linux.templates", &self.linux.templates),
+            ("freebsd.bastille_prefix", &self.freebsd.bastille_prefix),
+            ("freebsd.console_logs", &self.freebsd.console_logs),
         ] {
             if let Some(what) = path_problem(path) {
                 wrong(key, what);
@@ -35,6 +37,22 @@ impl Config {
             wrong(
                 "paths.socket",
                 format!("is {socket} bytes long: a socket's path may have at most {LONGEST_SOCKET_PATH}"),
+            );
+        }
+        // These end up in a jail's file, between quotes.
+        for (key, path) in
+            [("freebsd.console_logs", &self.freebsd.console_logs), ("pool.clones_dir", &self.pool.clones_dir)]
+        {
+            if path.to_string_lossy().contains(['"', '\'', '\\', '$', ';']) {
+                wrong(key, format!("\"{}\" contains a quote, a backslash, $ or ;", path.display()));
+            }
+        }
+        if let (Some(ip), Some(Ok(pool))) = (self.freebsd.template_ip, &pool)
+            && let Some(slot) = pool.slot_of_address(ip)
+        {
+            wrong(
+                "freebsd.template_ip",
+                format!("{ip} is the address of {}: move the template or the pool", pool.name(slot)),
             );
         }
         if let Some(Err(error)) = &pool

@@ -2,8 +2,8 @@
 //!
 //! They must be outside of hostd's own unit, so that stopping, updating or restarting hostd never touches a clone, and
 //! below a unit that systemd delegated, so that nobody but hostd writes there. That is what `hostd-clones.service` is
-//! for: it runs nothing and only holds the folder. Without systemd, or without that unit, they are below a folder of
-//! our own at the root of cgroup v2.
+//! for: its one process does nothing but keep the folder. Without systemd, or without that unit, they are below a folder
+//! of our own at the root of cgroup v2.
 
 use super::{files, mounts};
 use crate::api::Limits;
@@ -15,6 +15,9 @@ const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const UNIT: &str = "hostd.slice/hostd-clones.service";
 /// Below the root of cgroup v2: our own folder where that unit is not.
 const OWN: &str = "hostd";
+/// Beside the clones' cgroups: that of the unit's own process. A cgroup that has processes itself gives its controllers
+/// to none below it.
+const HOLDER: &str = "holder";
 /// One period of `cpu.max`, in microseconds.
 const PERIOD: u64 = 100_000;
 
@@ -58,9 +61,30 @@ fn enable(root: &Path, parent: &Path) -> Result<(), String> {
     let mut folder = root.to_owned();
     for part in std::iter::once(None).chain(inside.components().map(Some)) {
         folder.extend(part);
-        if !has_controllers(&folder, "cgroup.subtree_control") {
-            let file = folder.join("cgroup.subtree_control");
-            std::fs::write(&file, &wanted).map_err(|error| format!("{}: {error}", file.display()))?;
+        if has_controllers(&folder, "cgroup.subtree_control") {
+            continue;
+        }
+        let file = folder.join("cgroup.subtree_control");
+        let on = match std::fs::write(&file, &wanted) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && folder == parent => {
+                move_aside(parent).and_then(|()| std::fs::write(&file, &wanted))
+            }
+            other => other,
+        };
+        on.map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Move what runs in the delegated folder itself into a cgroup below it.
+fn move_aside(parent: &Path) -> io::Result<()> {
+    let holder = parent.join(HOLDER);
+    files::make_folders(&holder, 0o755)?;
+    for process in processes(parent)? {
+        match std::fs::write(holder.join("cgroup.procs"), process.to_string()) {
+            // It ended meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other?,
         }
     }
     Ok(())

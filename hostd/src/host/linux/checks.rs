@@ -72,15 +72,27 @@ pub(super) fn overlay() -> Vec<Finding> {
 
 fn filesystem(kind: &str) -> Finding {
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    match known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
-        true => good(kind, format!("the kernel knows {kind}")),
+    if known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
+        return good(kind, format!("the kernel knows {kind}"));
+    }
+    match has_module(kind) {
+        true => good(kind, format!("the kernel loads {kind} when it is needed")),
         false => finding(
             kind,
             Severity::Error,
             format!("the kernel does not know {kind}"),
-            &format!("modprobe {kind}"),
+            &format!("use a kernel that has it, or modprobe {kind}"),
         ),
     }
+}
+
+/// Whether the running kernel has a module for a file system, which the first mount loads.
+fn has_module(kind: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+    let modules = std::fs::read_to_string(modules).unwrap_or_default();
+    let file = format!("/{kind}.ko");
+    modules.lines().filter_map(|line| line.split_once(':')).any(|(module, _)| module.contains(&file))
 }
 
 /// Every layer of the sandbox, found out by trying. Limits are hostd's own affair here.
