@@ -1,0 +1,55 @@
+//! What this system's host offers to the rest of hostd.
+
+/// Be one of the host's helper processes, if these are the arguments of one. FreeBSD's host has none.
+pub fn helper(_: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::process::ExitCode> {
+    None
+}
+
+/// The templates of this host: Bastille jails, made by a script and kept by ZFS.
+pub mod templates {
+    use crate::api::SnapshotName;
+    use crate::config::Config;
+    use crate::host::{HostError, HostErrorKind, HostResult};
+    use std::path::Path;
+
+    fn bastilles<T>() -> HostResult<T> {
+        let message = "on FreeBSD the template is a Bastille jail";
+        let hint =
+            "scripts/freebsd/setup-template makes it and its snapshots; `zfs list -t snapshot` lists them";
+        Err(HostError::new(HostErrorKind::Template, "template", message, hint))
+    }
+
+    /// Make a template.
+    pub async fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
+        bastilles()
+    }
+
+    /// The templates that are there.
+    pub async fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+        bastilles()
+    }
+
+    /// Remove a template.
+    pub async fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
+        bastilles()
+    }
+}
+
+/// A look through a clone's browser.
+pub mod show {
+    use std::time::Duration;
+
+    /// What was seen.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Seen {
+        /// The page's title.
+        pub title: String,
+        /// The picture, as PNG.
+        pub picture: Vec<u8>,
+    }
+
+    /// Load a page in the browser behind an endpoint.
+    pub fn page(_: &str, _: &str, _: Duration) -> Result<Seen, String> {
+        Err("not in this build: ask browserd itself, POST /v1/navigate and /v1/screenshot".to_owned())
+    }
+}
