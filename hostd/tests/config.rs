@@ -269,6 +269,17 @@ fn by_default_root_is_operator_and_the_group_may_not_force() {
 }
 
 #[test]
+fn the_settings_in_effect_are_one_a_line_and_mean_themselves() {
+    let mut config = Config::default();
+    config.pool.subnet = "192.168.72.0/24".parse().unwrap();
+    config.pool.last_slot = 100;
+    config.access[1].operator = true;
+    let text = config::effective_toml(&config);
+    assert!(text.lines().any(|line| line == r#"pool.subnet = "192.168.72.0/24""#), "{text}");
+    assert_eq!(Etc::new(&text).load().unwrap(), config);
+}
+
+#[test]
 fn the_default_file_means_the_defaults_with_and_without_its_comment_marks() {
     let text = config::default_toml();
     assert_eq!(Etc::new(&text).load().unwrap(), Config::default());

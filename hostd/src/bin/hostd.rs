@@ -33,6 +33,9 @@ struct Flags {
     /// Print the default configuration with comments
     #[arg(long, conflicts_with = "check_config")]
     print_default_config: bool,
+    /// Print the settings in effect, one a line, after all layers and checks
+    #[arg(long, conflicts_with_all = ["check_config", "print_default_config"])]
+    print_config: bool,
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -69,6 +72,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if flags.print_config {
+        print!("{}", config::effective_toml(&config));
+        return ExitCode::SUCCESS;
+    }
     let log = config.log.clone();
     let checked = match daemon::check(config) {
         Ok(checked) => checked,
