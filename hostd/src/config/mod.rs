@@ -13,6 +13,6 @@ mod types;
 
 pub use default_file::default_toml;
 pub use effective::effective_toml;
-pub use keys::{Key, RESERVED_VARIABLES, Section, sections};
+pub use keys::{Key, RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
 pub use load::{ConfigError, Origin, Problem, default_file, load};
 pub use types::*;
