@@ -279,6 +279,22 @@ fn the_settings_in_effect_are_one_a_line_and_mean_themselves() {
     assert_eq!(Etc::new(&text).load().unwrap(), config);
 }
 
+/// The set-up scripts read settings by name from what `hostd --print-config` prints.
+#[test]
+fn settings_that_the_freebsd_scripts_ask_for_exist() {
+    let text = config::effective_toml(&Config::default());
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/freebsd");
+    for name in ["common.sh", "setup-host", "setup-template"] {
+        let script = std::fs::read_to_string(scripts.join(name)).unwrap();
+        let asked: Vec<&str> =
+            script.split("$(setting ").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
+        assert!(!asked.is_empty(), "{name} asks for nothing");
+        for key in asked {
+            assert!(text.contains(&format!("\n{key} = ")), "{name} asks for {key}, which is no setting");
+        }
+    }
+}
+
 #[test]
 fn the_default_file_means_the_defaults_with_and_without_its_comment_marks() {
     let text = config::default_toml();
