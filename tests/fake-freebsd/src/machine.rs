@@ -23,7 +23,10 @@ impl Machine {
         fs::create_dir_all(folder.join("world")).expect("the folder of the world");
         // Real files and no symbolic links, because a careful caller follows those before it looks at the name.
         let first = bin.join(TOOLS[0]);
-        fs::copy(executable, &first).expect("the executable can be copied");
+        // Copied by another process: as long as this one had the copy open for writing, a fork of another thread could
+        // keep it so, and nobody could execute it.
+        let copied = std::process::Command::new("cp").arg(executable).arg(&first).status();
+        assert!(copied.is_ok_and(|status| status.success()), "{} can be copied", executable.display());
         fs::set_permissions(&first, fs::Permissions::from_mode(0o755)).expect("an executable");
         for tool in &TOOLS[1..] {
             fs::hard_link(&first, bin.join(tool)).expect("a tool");

@@ -146,6 +146,8 @@ pub struct Interface {
     pub jid: u32,
     /// `epair`, `bridge`, `lo` or nothing.
     pub group: String,
+    /// Its place among those of its group: the second side of a pair comes before the first.
+    pub grouped: u64,
     /// Its Ethernet address.
     pub ether: String,
     /// The address it was made with.
@@ -363,6 +365,7 @@ impl World {
         for interface in &mut back {
             (interface.jid, interface.up) = (0, false);
             interface.addresses.clear();
+            interface.grouped = self.new_id();
         }
         self.interfaces.append(&mut back);
         match self.lingering.get(&self.jails[at].name) {

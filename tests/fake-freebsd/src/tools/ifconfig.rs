@@ -52,7 +52,7 @@ fn change(world: &mut World, jid: u32, name: &str, verbs: &[&str]) -> Said {
         // A name that the kernel chose is told.
         said.out = format!("{name}\n");
         verbs = &verbs[1..];
-    } else if world.interface(jid, &name).is_none() {
+    } else if world.interface(jid, &name).is_none() && verbs[0] != "-vnet" {
         return no_interface(&name);
     }
     while let [verb, rest @ ..] = verbs {
@@ -87,7 +87,9 @@ fn create(world: &mut World, jid: u32, name: &str) -> Result<String, Said> {
         Err(_) => (0..).find(|unit| !taken(world, *unit)).expect("a unit is free"),
     };
     let sides: &[&str] = if group == "epair" { &["a", "b"] } else { &["a"] };
-    for letter in sides {
+    let newest = world.new_id() + 10;
+    world.last.id = newest;
+    for (place, letter) in sides.iter().enumerate() {
         let (id, name) = (world.new_id(), side(unit, letter));
         let hardware = match group {
             "epair" => format!("02:{:02x}:{:02x}:00:{:02x}:0{letter}", id / 256 % 256, id % 256, unit % 256),
@@ -99,6 +101,7 @@ fn create(world: &mut World, jid: u32, name: &str) -> Result<String, Said> {
             made_as: name,
             jid,
             group: group.to_owned(),
+            grouped: newest - place as u64,
             ether: hardware.clone(),
             hardware,
             ..Interface::default()
@@ -222,6 +225,7 @@ fn hand_over(world: &mut World, from: u32, name: &str, to: u32) {
     }
     (moved.jid, moved.up) = (to, false);
     moved.addresses.clear();
+    moved.grouped = world.new_id();
     world.interfaces.push(moved);
 }
 

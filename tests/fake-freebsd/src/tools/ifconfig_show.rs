@@ -14,8 +14,9 @@ pub(super) fn names(world: &World, jid: u32) -> String {
 }
 
 pub(super) fn group(world: &World, jid: u32, group: &str) -> String {
-    let members = of(world, jid).filter(|interface| interface.group == group);
-    members.map(|interface| format!("{}\n", interface.name)).collect()
+    let mut members: Vec<&Interface> = of(world, jid).filter(|interface| interface.group == group).collect();
+    members.sort_by_key(|interface| interface.grouped);
+    members.iter().map(|interface| format!("{}\n", interface.name)).collect()
 }
 
 pub(super) fn all(world: &World, jid: u32) -> String {

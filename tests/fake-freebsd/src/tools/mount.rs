@@ -100,6 +100,7 @@ pub(super) fn unmount_one(world: &mut World, place: &str, force: bool) -> Result
             .push(format!("umount of the dataset {}: zfs unmount is for that", world.mounts[at].source));
         return Err(format!("fake umount: {target} is a dataset\n"));
     }
+    world.holds.retain(|hold| !below(&hold.path, &target));
     world.mounts.remove(at);
     Ok(())
 }

@@ -53,7 +53,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, (usize, String)> {
             ["set", ..] => {}
             ["scrub", ..] => parsed.ruleset.filter.push(line.to_owned()),
             ["nat-anchor" | "rdr-anchor", name, ..] => {
-                parsed.anchors.insert(quoted(name));
+                parsed.anchors.insert(quoted(name).trim_end_matches("/*").to_owned());
                 parsed.ruleset.nat.push(format!("{line} all"));
             }
             ["nat" | "rdr" | "no", ..] => {
@@ -140,7 +140,7 @@ fn info(world: &World) -> String {
     let current = world.pf.states.len();
     let _ = writeln!(text, "  {:<24}{current:>16} {:>14}", "current entries", "");
     for name in ["searches", "inserts", "removals"] {
-        let _ = writeln!(text, "  {name:<24}{:>16} {:>14}", 0, "0.0/s");
+        let _ = writeln!(text, "  {name:<24}{:>16} {:>16}", 0, "0.0/s");
     }
     text.push_str("Counters\n");
     for name in [
@@ -161,7 +161,7 @@ fn info(world: &World) -> String {
         "synproxy",
         "map-failed",
     ] {
-        let _ = writeln!(text, "  {name:<24}{:>16} {:>14}", 0, "0.0/s");
+        let _ = writeln!(text, "  {name:<24}{:>16} {:>16}", 0, "0.0/s");
     }
     text
 }

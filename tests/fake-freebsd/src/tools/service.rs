@@ -52,6 +52,13 @@ fn no_script(name: &str) -> Said {
 
 /// An action of a service inside a jail.
 pub(super) fn act(fake: &Fake, jid: u32, name: &str, action: &str) -> Ended {
+    if action.ends_with("restart") {
+        let Ended::Said(mut said) = act(fake, jid, name, "stop") else { return Ended::Sleeps(FOR_EVER) };
+        if let Ended::Said(started) = act(fake, jid, name, "start") {
+            said.then(started);
+        }
+        return Ended::Said(said);
+    }
     let system = match name {
         "syslogd" => Some(("/usr/sbin/syslogd -ss", "/var/run/syslog.pid")),
         "cron" => Some(("/usr/sbin/cron -J 60 -s", "/var/run/cron.pid")),

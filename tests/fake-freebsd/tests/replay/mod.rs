@@ -104,7 +104,7 @@ impl Replay {
             ));
         }
         let words = entry.command.strip_prefix("sh -c: ").unwrap_or(&entry.command);
-        let tool = words.split([' ', ';']).find(|word| fake_freebsd::TOOLS.contains(word));
+        let tool = words.split([' ', ';', '(', '\'']).find(|word| fake_freebsd::TOOLS.contains(word));
         Ok(Some(tool.unwrap_or("none").to_owned()))
     }
 
@@ -155,19 +155,47 @@ impl Replay {
             ["linger", jail, looks] => self.machine.change(|world| {
                 world.lingering.insert(jail.to_owned(), looks.parse().unwrap());
             }),
+            ["linger-no-more"] => self.machine.change(|world| world.lingering.clear()),
+            ["no-pool"] => self.machine.change(|world| world.datasets.clear()),
+            ["end-process", command] => self.machine.change(|world| {
+                world.processes.retain(|_, process| !process.command.starts_with(command));
+            }),
+            ["jail", name, jid] => self.machine.change(|world| {
+                let (name, jid) = (name.to_owned(), jid.parse().unwrap());
+                world.jails.push(fake_freebsd::Jail { jid, name, ..Default::default() });
+            }),
+            ["process", pid, jid, command] => self.machine.change(|world| {
+                let (jid, command) = (jid.parse().unwrap(), command.to_owned());
+                let process = fake_freebsd::Process { jid, parent: 1, command, deaf: false };
+                world.processes.insert(pid.parse().unwrap(), process);
+            }),
+            ["state-to-clone", source, destination] => self.machine.change(|world| {
+                let (source, destination) = (source.to_owned(), destination.to_owned());
+                let kind = fake_freebsd::StateKind::ToClone;
+                world.pf.states.push(fake_freebsd::State { source, destination, kind });
+            }),
             ["end-of-dying"] => self.machine.change(|world| {
                 world.lingering.clear();
                 world.jails.retain(|jail| jail.dying.is_none());
             }),
             ["folder", path] => std::fs::create_dir_all(self.root(path)).unwrap(),
             ["file", path] => std::fs::write(self.root(path), "").unwrap(),
-            ["write", path, text] => std::fs::write(self.root(path), format!("{text}\n")).unwrap(),
+            ["write", path, text] => {
+                std::fs::write(
+                    self.root(path),
+                    format!("{}\n", text.replace("\\n", "\n").replace('\'', "\"")),
+                )
+                .unwrap();
+            }
             ["edit", path, old, new] => {
                 let text = std::fs::read_to_string(self.root(path)).unwrap();
                 assert!(text.contains(old), "{path} has no {old:?}");
                 std::fs::write(self.root(path), text.replace(old, new)).unwrap();
             }
             ["copy", from, to] => drop(std::fs::copy(self.root(from), self.root(to)).unwrap()),
+            ["next-jid", number] => self.machine.change(|world| {
+                world.last.jid = number.parse::<u32>().unwrap() - 1;
+            }),
             ["size", dataset, own] => self.machine.change(|world| {
                 let dataset = world.datasets.get_mut(dataset).unwrap();
                 dataset.own = own.parse().unwrap();
@@ -213,17 +241,17 @@ impl Replay {
             return Err(format!("{} lines became {}", recorded.len(), now.len()));
         }
         for (recorded, now) in recorded.iter().zip(&now) {
-            let (left, right) = (pieces(recorded), pieces(now));
+            let (recorded, now) = (without_addresses(recorded), without_addresses(now));
+            let (left, right) = (pieces(&recorded), pieces(&now));
             if left.len() != right.len() {
                 return Err(format!("{recorded:?} became {now:?}"));
             }
             for (at, (left, right)) in left.iter().zip(&right).enumerate() {
                 let (left, right) = (left.as_str(), right.as_str());
-                let before = pieces(recorded)[..at].concat();
+                let before = pieces(&recorded)[..at].concat();
                 let alike = left == right
                     || (is_time(&before, left) && is_time(&before, right))
-                    || (is_new_address(&before) && left.len() == right.len())
-                    || (is_number(&before, recorded) && self.same_number(left, right));
+                    || (is_number(&before) && self.same_number(left, right));
                 if !alike {
                     return Err(format!("{recorded:?} became {now:?}: {left:?} is not {right:?}"));
                 }
@@ -296,15 +324,27 @@ fn is_time(before: &str, piece: &str) -> bool {
     seconds || behind.iter().any(|words| before.contains(words))
 }
 
-/// Whether the next piece is part of the address of a new interface, or of its number.
-fn is_new_address(before: &str) -> bool {
-    ["\tether 02:", "\tether 58:9c:fc:10", "\thwaddr "].iter().any(|words| before.starts_with(words))
-        || before.ends_with("ifmaxaddr 0 port ")
+/// A line without the address that the system gave to a new interface, of which only the form is known, and without the
+/// number of a bridge's port.
+fn without_addresses(line: &str) -> String {
+    for lead in ["\tether ", "\thwaddr "] {
+        if let Some(address) = line.strip_prefix(lead) {
+            let parts: Vec<&str> = address.split(':').collect();
+            let given = parts[0] == "02" || address.starts_with("58:9c:fc:10:");
+            if given && parts.len() == 6 && parts.iter().all(|part| u8::from_str_radix(part, 16).is_ok()) {
+                return format!("{lead}<address ending in {}>", &address[address.len() - 1..]);
+            }
+        }
+    }
+    match line.split_once("ifmaxaddr 0 port ").and_then(|(lead, rest)| Some((lead, rest.split_once(' ')?))) {
+        Some((lead, (_, rest))) => format!("{lead}ifmaxaddr 0 port <port> {rest}"),
+        None => line.to_owned(),
+    }
 }
 
 /// Whether the next piece is the number of a jail or process.
-fn is_number(before: &str, line: &str) -> bool {
-    [
+fn is_number(before: &str) -> bool {
+    let marks = [
         "jid=",
         "\"jid\":",
         "\"jid\":\"",
@@ -314,12 +354,8 @@ fn is_number(before: &str, line: &str) -> bool {
         "(pid=",
         "PIDS: ",
         "jail_attach(",
-    ]
-    .iter()
-    .any(|words| before.ends_with(words))
-        || (before.trim().is_empty() && line.contains("/lab/") || line.contains("/zt/jails/"))
-            && before.trim().is_empty()
-        || line.contains(" /lab/j1 ")
+    ];
+    marks.iter().any(|words| before.ends_with(words))
 }
 
 /// Words of a recorded command; quotes hold them together.

@@ -43,6 +43,8 @@ pub(super) fn take(fake: &Fake, world: &mut World, name: &str, force: bool) -> R
     if held || datasets_inside || shown_elsewhere || (!force && (jailed || inside)) {
         return Err(busy);
     }
+    // Whoever sat in it sits in nothing now.
+    world.holds.retain(|hold| !below(&hold.path, &target));
     let id = world.datasets[name].id;
     let real = world.real(&target);
     files::shift(&real, &fake.store("files", id)).expect("a dataset's files can be put away");

@@ -41,7 +41,7 @@ pub(super) fn refuses(world: &World, dataset: Option<&str>, property: &str, valu
     match property {
         "quota" | "refquota" | "reservation" | "refreservation" if value != "none" => match bytes(value) {
             None => Some(format!("bad numeric value '{value}'")),
-            Some(size) if size > 0 && dataset.is_some_and(|dataset| used(world, dataset) > size) => {
+            Some(size) if size > 0 && dataset.is_some_and(|name| taken(world, name, property) > size) => {
                 Some("size is less than current used or reserved space".to_owned())
             }
             Some(_) => None,
@@ -54,6 +54,14 @@ pub(super) fn refuses(world: &World, dataset: Option<&str>, property: &str, valu
         }
         "compression" | "recordsize" | "sync" | "primarycache" => None,
         _ => Some(format!("invalid property '{property}'")),
+    }
+}
+
+/// What a limit on the whole tree, or on one dataset alone, is compared with.
+fn taken(world: &World, name: &str, property: &str) -> u64 {
+    match property {
+        "quota" => used(world, name),
+        _ => world.datasets[name].referenced,
     }
 }
 
