@@ -221,6 +221,16 @@ impl Pool {
         false
     }
 
+    /// What the clones' names begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The dataset that holds the clones' datasets.
+    pub fn parent_dataset(&self) -> &str {
+        &self.parent_dataset
+    }
+
     /// The clones' IPv4 network.
     pub fn subnet(&self) -> Ipv4Net {
         self.subnet

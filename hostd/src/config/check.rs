@@ -25,6 +25,8 @@ impl Config {
             ("paths.audit", &self.paths.audit),
             ("pool.clones_dir", &self.pool.clones_dir),
             ("linux.templates", &self.linux.templates),
+            ("freebsd.bastille_prefix", &self.freebsd.bastille_prefix),
+            ("freebsd.console_logs", &self.freebsd.console_logs),
         ] {
             if let Some(what) = path_problem(path) {
                 wrong(key, what);
@@ -37,6 +39,22 @@ impl Config {
                 format!("is {socket} bytes long: a socket's path may have at most {LONGEST_SOCKET_PATH}"),
             );
         }
+        // These end up in a jail's file, between quotes.
+        for (key, path) in
+            [("freebsd.console_logs", &self.freebsd.console_logs), ("pool.clones_dir", &self.pool.clones_dir)]
+        {
+            if path.to_string_lossy().contains(['"', '\'', '\\', '$', ';']) {
+                wrong(key, format!("\"{}\" contains a quote, a backslash, $ or ;", path.display()));
+            }
+        }
+        if let (Some(ip), Some(Ok(pool))) = (self.freebsd.template_ip, &pool)
+            && let Some(slot) = pool.slot_of_address(ip)
+        {
+            wrong(
+                "freebsd.template_ip",
+                format!("{ip} is the address of {}: move the template or the pool", pool.name(slot)),
+            );
+        }
         if let Some(Err(error)) = pool
             && error.key != "clones_dir"
         {
@@ -46,6 +64,14 @@ impl Config {
         for (key, path) in [("linux.cgroup", &self.linux.cgroup), ("linux.browserd", &self.linux.browserd)] {
             if let Some(what) = path_problem(path).filter(|_| !path.as_os_str().is_empty()) {
                 wrong(key, what);
+            }
+        }
+
+        for folder in &self.host.tool_folders {
+            if let Some(what) = path_problem(folder) {
+                wrong("host.tool_folders", what);
+            } else if folder.to_string_lossy().contains(':') {
+                wrong("host.tool_folders", format!("\"{}\" contains a colon", folder.display()));
             }
         }
 

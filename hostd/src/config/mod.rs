@@ -11,6 +11,6 @@ mod load;
 mod types;
 
 pub use default_file::default_toml;
-pub use keys::{Key, RESERVED_VARIABLES, Section, sections};
+pub use keys::{Key, RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
 pub use load::{ConfigError, Origin, Problem, default_file, load};
 pub use types::*;

@@ -26,6 +26,8 @@ pub struct Config {
     pub egress: EgressConfig,
     /// The Linux host.
     pub linux: LinuxConfig,
+    /// The FreeBSD host.
+    pub freebsd: FreebsdConfig,
     /// How long things may take, and when clones are over.
     pub lifecycle: LifecycleConfig,
     /// What one clone may use. A request may ask for less, never for more.
@@ -57,6 +59,7 @@ impl Config {
             host: HostConfig::default(),
             egress: EgressConfig::default(),
             linux: LinuxConfig::default(),
+            freebsd: FreebsdConfig::default(),
             lifecycle: LifecycleConfig::default(),
             clone_limits: CloneLimits::default(),
             server: ServerConfig::default(),
@@ -163,6 +166,9 @@ pub struct HostConfig {
     /// The snapshot a create takes when it names none.
     #[schemars(with = "String")]
     pub snapshot: SnapshotName,
+    /// Where the system's tools are found, the first folder first. They must belong to root and be writable by nobody
+    /// else.
+    pub tool_folders: Vec<PathBuf>,
 }
 
 impl Default for HostConfig {
@@ -171,6 +177,9 @@ impl Default for HostConfig {
             driver: HostDriver::Native,
             template: "browser".into(),
             snapshot: SnapshotName::try_from("default".to_owned()).expect("a valid snapshot name"),
+            tool_folders: ["/sbin", "/bin", "/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"]
+                .map(PathBuf::from)
+                .into(),
         }
     }
 }
@@ -181,6 +190,8 @@ impl Default for HostConfig {
 pub enum HostDriver {
     /// The system hostd was built for.
     Native,
+    /// FreeBSD, driven by its tools. The same as `native` there; elsewhere for trials over other tools of these names.
+    Freebsd,
     /// A model of a host kept in the state folder, for tests.
     #[cfg(feature = "fake-host")]
     #[schemars(skip)]
@@ -255,6 +266,61 @@ pub enum LimitsDemand {
     Cgroup,
     /// By what there is. Without cgroup v2 that leaves a clone's memory and processor time unbounded.
     Available,
+}
+
+/// The FreeBSD host. Datasets and folders are those of `[pool]`; the template jail's name is `host.template`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FreebsdConfig {
+    /// What starts and stops jails: `jail` is jail(8), parallel and several times faster; `bastille` is Bastille, one at
+    /// a time.
+    pub jail_driver: JailDriver,
+    /// The bridge of the clones. It carries the pool's first address and has no other members than clones.
+    pub bridge: String,
+    /// Slot N has the interfaces epair(this number + N): numbers that nobody else on the host uses.
+    #[schemars(range(max = 31_000))]
+    pub epair_base: u32,
+    /// The PF anchor with the clones' rules.
+    pub anchor: String,
+    /// The PF table whose members may go out.
+    pub table: String,
+    /// The devfs ruleset of the clones' jails.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub devfs_ruleset: u32,
+    /// Bastille's folder, which must have mode 0750 or Bastille refuses to work.
+    pub bastille_prefix: PathBuf,
+    /// Where the jails' console logs go: one file for each name, outside of the clones.
+    pub console_logs: PathBuf,
+    /// The template jail's own address, which no clone may have. WARDEN_BROWSER_IP sets it too. Empty: not known.
+    #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
+    #[schemars(with = "String")]
+    pub template_ip: Option<IpAddr>,
+}
+
+impl Default for FreebsdConfig {
+    fn default() -> Self {
+        Self {
+            jail_driver: JailDriver::Jail,
+            bridge: "bridge72".into(),
+            epair_base: 10_000,
+            anchor: "browser".into(),
+            table: "browser_tasks".into(),
+            devfs_ruleset: 13,
+            bastille_prefix: "/usr/local/bastille".into(),
+            console_logs: "/var/log/bastille".into(),
+            template_ip: None,
+        }
+    }
+}
+
+/// What starts and stops jails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JailDriver {
+    /// jail(8) on the jail's own file.
+    Jail,
+    /// Bastille's start and stop.
+    Bastille,
 }
 
 /// How long things may take, and when clones are over.

@@ -4,13 +4,17 @@
 //! All effects are idempotent: ensuring what is there and removing what is absent succeed. None of
 //! them touches an object that carries another identity than the clone's own.
 
+pub mod command;
 #[cfg(feature = "fake-host")]
 pub mod fake;
+pub mod freebsd;
 #[cfg(target_os = "linux")]
 pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+mod trusted;
+pub mod zfs;
 
 pub use native::{helper, show, templates};
 
@@ -120,7 +124,7 @@ pub struct ObservedClone {
     pub storage: Option<StorageSeen>,
     /// Mounts below its folder.
     pub mounts: BTreeSet<String>,
-    /// Its limits, if any rule is there.
+    /// Its limits, if any rule is there. What it may add to its disk is left out where the storage keeps that.
     pub limits: Option<Limits>,
     /// Its interfaces.
     pub network: Option<NetworkSeen>,
@@ -130,7 +134,8 @@ pub struct ObservedClone {
     pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
     pub jail: Option<JailSeen>,
-    /// Processes proven to be inside it.
+    /// Processes proven to be inside it. A host may leave them out when [`Part::Jail`] is not asked for too: they are
+    /// proven by the jail they are in.
     pub processes: BTreeSet<u32>,
     /// Whether the browser service answers. Only looked at when asked for [`Part::Service`].
     pub service_ready: bool,
@@ -257,6 +262,22 @@ pub trait Host: Send + Sync + 'static {
         names: &SlotNames,
         parts: &[Part],
     ) -> impl Future<Output = HostResult<ObservedClone>> + Send;
+
+    /// Look at a slot that is about to be used. A host whose effects refuse whatever is in their way may answer from a
+    /// recent look at the whole pool, as long as that showed nothing.
+    fn look_before_create(
+        &self,
+        names: &SlotNames,
+    ) -> impl Future<Output = HostResult<ObservedClone>> + Send {
+        self.look(names, Part::ALL)
+    }
+
+    /// Whether the step that makes this part answers with the kernel's own account of what it did, so that a look right
+    /// after it would ask the same question twice. Only for parts whose lack takes something from the clone and gives
+    /// it nothing: the next look at the pool puts them right.
+    fn answers_for(&self, _part: Part) -> bool {
+        false
+    }
 
     /// How the firewall is.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;

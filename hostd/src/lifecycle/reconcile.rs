@@ -8,7 +8,7 @@
 //! a browser must not outlive its task.
 
 use super::ours::{self, Claim};
-use super::step::Step;
+use super::step::{Step, same_limits};
 use crate::api::{CloneId, CloneState, EgressHealth, ReapReason};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, Inventory, ObservedClone};
@@ -300,7 +300,9 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
         _ => {}
     }
     let wanted = facts.records.get(&slot).map(|record| record.limits);
-    if live && seen.and_then(|seen| seen.limits) != wanted {
+    let there = seen.and_then(|seen| seen.limits);
+    let same = there.zip(wanted).is_some_and(|(there, wanted)| same_limits(&there, &wanted));
+    if live && !same {
         repairs.push(Repair::SetLimits(slot));
     }
 }

@@ -1,36 +1,36 @@
-//! A system without a host of its own in this build: everything says so.
+//! What this system's host offers to the rest of hostd.
 
-use super::{HostError, HostErrorKind, HostResult};
-
-fn none() -> HostError {
-    let message = "this build has no driver for this system's clones";
-    HostError::new(HostErrorKind::NotReady, "host.driver", message, "use a build of hostd for this system")
-}
-
-/// Be one of the host's helper processes, if these are the arguments of one.
+/// Be one of the host's helper processes, if these are the arguments of one. FreeBSD's host has none.
 pub fn helper(_: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::process::ExitCode> {
     None
 }
 
-/// The templates of this host.
+/// The templates of this host: Bastille jails, made by a script and kept by ZFS.
 pub mod templates {
-    use super::{HostResult, none};
     use crate::api::SnapshotName;
+    use crate::host::{HostError, HostErrorKind, HostResult};
     use std::path::Path;
+
+    fn bastilles<T>() -> HostResult<T> {
+        let message = "on FreeBSD the template is a Bastille jail";
+        let hint =
+            "scripts/freebsd/setup-template makes it and its snapshots; `zfs list -t snapshot` lists them";
+        Err(HostError::new(HostErrorKind::Template, "template", message, hint))
+    }
 
     /// Make a template.
     pub fn create(_: &Path, _: &str, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
-        Err(none())
+        bastilles()
     }
 
     /// The templates that are there.
     pub fn list(_: &Path, _: &str) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
-        Err(none())
+        bastilles()
     }
 
     /// Remove a template.
     pub fn remove(_: &Path, _: &str, _: &SnapshotName) -> HostResult<()> {
-        Err(none())
+        bastilles()
     }
 }
 
@@ -49,6 +49,6 @@ pub mod show {
 
     /// Load a page in the browser behind an endpoint.
     pub fn page(_: &str, _: &str, _: Duration) -> Result<Seen, String> {
-        Err(super::none().message)
+        Err("not in this build: ask browserd itself, POST /v1/navigate and /v1/screenshot".to_owned())
     }
 }

@@ -1,0 +1,1 @@
+//! Tests on recorded output follow.
