@@ -5,11 +5,18 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+/// The entries of a folder; one that is not there has none.
+fn entries(folder: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        entries => entries?.collect(),
+    }
+}
+
 /// Copy what is in a folder into another one; links stay links.
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
+    for entry in entries(from)? {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         let kind = entry.file_type()?;
         if kind.is_dir() {
@@ -27,12 +34,7 @@ pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// Move what is in a folder into another one.
 pub(crate) fn shift(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
-    let entries = match fs::read_dir(from) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
+    for entry in entries(from)? {
         fs::rename(entry.path(), to.join(entry.file_name()))?;
     }
     Ok(())
@@ -40,12 +42,7 @@ pub(crate) fn shift(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Remove what is in a folder, but not the folder.
 pub(crate) fn empty(folder: &Path) -> io::Result<()> {
-    let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
+    for entry in entries(folder)? {
         match entry.file_type()?.is_dir() {
             true => fs::remove_dir_all(entry.path())?,
             false => fs::remove_file(entry.path())?,

@@ -36,6 +36,11 @@ impl Machine {
         Machine { folder: folder.to_owned(), fake }
     }
 
+    /// The host that was installed in a folder before.
+    pub fn at(folder: &Path) -> Machine {
+        Machine { folder: folder.to_owned(), fake: Fake::at(folder) }
+    }
+
     /// The folder of the tools.
     pub fn tools(&self) -> PathBuf {
         self.folder.join("bin")

@@ -82,6 +82,10 @@ pub struct Snapshot {
     pub name: String,
     /// When it was made, in seconds since 1970.
     pub created: u64,
+    /// The transaction that made it: the same for all of one recursive snapshot.
+    pub transaction: u64,
+    /// Properties set on it, as text.
+    pub properties: BTreeMap<String, String>,
     /// Its holds.
     pub holds: BTreeSet<String>,
     /// To be destroyed with its last clone.
@@ -236,6 +240,8 @@ pub struct Limit {
     pub action: String,
     /// Beyond how much.
     pub amount: u64,
+    /// Of each what, if it is not the subject.
+    pub per: String,
 }
 
 /// Something that keeps a folder busy.

@@ -181,6 +181,7 @@ fn value(jail: &Jail, name: &str, form: Form) -> Option<String> {
         "enforce_statfs" => other("2"),
         "ip4.addr" | "ip6.addr" => other(""),
         "cpuset.id" => other("3"),
+        "host.hostuuid" => other("00000000-0000-0000-0000-000000000000"),
         _ => return None,
     };
     Some(match form {

@@ -65,8 +65,8 @@ fn mount_one(world: &mut World, kind: &str, source: &str, target: &str, options:
         }
     }
     // A nullfs mount has the flags of what it shows.
-    let shown = world.mounts.iter().filter(|mount| mount.kind == "zfs" && below(source, &mount.target));
-    let flags = match (options, shown.last()) {
+    let mut shown = world.mounts.iter().filter(|mount| mount.kind == "zfs" && below(source, &mount.target));
+    let flags = match (options, shown.next_back()) {
         (Some(options), _) => options.to_owned(),
         (None, Some(mount)) if kind == "nullfs" => mount.options.clone(),
         _ => "rw".to_owned(),

@@ -96,7 +96,11 @@ fn add(world: &mut World, rule: &str, caller: Caller) -> Said {
     let [subject, whose, resource, action] = parts[..] else { return failed("Invalid argument") };
     let Some((action, text)) = action.split_once('=') else { return failed("Invalid argument") };
     // `/jail` says what is counted, and that is what a rule of a jail counts anyway.
-    let text = text.strip_suffix(&format!("/{subject}")).unwrap_or(text);
+    let (text, per) = text.split_once('/').unwrap_or((text, subject));
+    if !["jail", "process", "user", "loginclass"].contains(&per) {
+        return failed("Invalid argument");
+    }
+    let per = if per == subject { "" } else { per };
     let Some(amount) = amount(text) else {
         return Said::err(1, format!("rctl: malformed rule '{rule}': invalid numeric value '{text}'\n"));
     };
@@ -119,11 +123,12 @@ fn add(world: &mut World, rule: &str, caller: Caller) -> Said {
     let same = |limit: &Limit| {
         (limit.subject.as_str(), limit.whose.as_str(), limit.resource.as_str(), limit.action.as_str())
             == (subject, whose, resource, action)
+            && limit.per == per
     };
     world.limits.retain(|limit| !same(limit));
     let text = str::to_owned;
     let (subject, whose, resource, action) = (text(subject), text(whose), text(resource), text(action));
-    world.limits.insert(0, Limit { subject, whose, resource, action, amount });
+    world.limits.insert(0, Limit { subject, whose, resource, action, amount, per: per.to_owned() });
     Said::nothing()
 }
 
@@ -153,7 +158,8 @@ fn show(world: &World, filter: &str, human: bool) -> String {
     let ordered = of("process").chain(of("user")).chain(of("loginclass")).chain(of("jail"));
     let line = |limit: &Limit| {
         let amount = if human { short(limit.amount) } else { limit.amount.to_string() };
-        format!("{}:{}:{}:{}={amount}\n", limit.subject, limit.whose, limit.resource, limit.action)
+        let per = if limit.per.is_empty() { String::new() } else { format!("/{}", limit.per) };
+        format!("{}:{}:{}:{}={amount}{per}\n", limit.subject, limit.whose, limit.resource, limit.action)
     };
     ordered.filter(|limit| fits(limit, filter)).map(line).collect()
 }

@@ -118,6 +118,11 @@ pub(super) fn snapshot(fake: &Fake, world: &mut World, arguments: &[String], cal
         }
         return Said::err(1, text);
     }
+    let properties = match pairs(world, None, &given.values('o')) {
+        Ok(properties) => properties,
+        Err(why) => return Said::err(1, format!("cannot create snapshot '{name}': {why}\n")),
+    };
+    let transaction = world.new_id();
     for name in names {
         let id = world.new_id();
         let files = match world.mount_of(dataset_of(&name)) {
@@ -131,7 +136,15 @@ pub(super) fn snapshot(fake: &Fake, world: &mut World, arguments: &[String], cal
         for mount in world.mounts.iter().filter(|mount| mount.target.starts_with(&format!("{target}/"))) {
             files::empty(&store.join(&mount.target[target.len() + 1..])).expect("a mount point is empty");
         }
-        let snapshot = Snapshot { id, name, created: now(), holds: BTreeSet::new(), deferred: false };
+        let snapshot = Snapshot {
+            id,
+            name,
+            created: now(),
+            transaction,
+            properties: properties.clone(),
+            holds: BTreeSet::new(),
+            deferred: false,
+        };
         world.snapshots.push(snapshot);
     }
     Said::nothing()

@@ -54,7 +54,7 @@ pub(super) fn destroy(fake: &Fake, world: &mut World, arguments: &[String], call
         let mut text = format!(
             "cannot destroy '{name}': filesystem has dependent clones\nuse '-R' to destroy the following datasets:\n"
         );
-        dependents.iter().for_each(|clone| drop(writeln!(text, "{clone}")));
+        dependents.iter().for_each(|clone| text.push_str(&format!("{clone}\n")));
         return Said::err(1, text);
     }
     if given.has('n') {
@@ -115,7 +115,9 @@ fn snapshots(
 ) -> Said {
     let (dataset, tag) = name.split_once('@').unwrap_or((name, ""));
     let datasets = if deep { tree(world, dataset) } else { vec![dataset.to_owned()] };
-    let names: Vec<String> = datasets.iter().map(|dataset| format!("{dataset}@{tag}")).collect();
+    // Several snapshots of one dataset may be named at once.
+    let names = datasets.iter().flat_map(|dataset| tag.split(',').map(move |tag| format!("{dataset}@{tag}")));
+    let names: Vec<String> = names.collect();
     let found: Vec<String> = names
         .into_iter()
         .filter(|name| world.snapshots.iter().any(|snapshot| snapshot.name == *name))
@@ -133,7 +135,7 @@ fn snapshots(
         if !dependents.is_empty() && !with_clones && !defer {
             let _ = writeln!(errors, "cannot destroy '{name}': snapshot has dependent clones");
             let _ = writeln!(errors, "use '-R' to destroy the following datasets:");
-            dependents.iter().for_each(|clone| drop(writeln!(errors, "{clone}")));
+            dependents.iter().for_each(|clone| errors.push_str(&format!("{clone}\n")));
         }
         if world.snapshots.iter().any(|snapshot| snapshot.name == *name && !snapshot.holds.is_empty())
             && !defer

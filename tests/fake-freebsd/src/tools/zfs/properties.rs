@@ -129,7 +129,8 @@ fn of_snapshot(world: &World, name: &str, property: &str, exact: bool) -> (Strin
         "type" => fixed("snapshot".to_owned()),
         "used" => fixed(if exact { "0" } else { "0B" }.to_owned()),
         "creation" => fixed(if exact { snapshot.created.to_string() } else { date(snapshot.created) }),
-        "guid" | "createtxg" => fixed(snapshot.id.to_string()),
+        "guid" => fixed(snapshot.id.to_string()),
+        "createtxg" => fixed(snapshot.transaction.to_string()),
         "userrefs" => fixed(snapshot.holds.len().to_string()),
         "defer_destroy" => fixed(if snapshot.deferred { "on" } else { "off" }.to_owned()),
         "clones" if clones().is_empty() => fixed(String::new()),
@@ -138,6 +139,7 @@ fn of_snapshot(world: &World, name: &str, property: &str, exact: bool) -> (Strin
             let bytes = world.datasets.get(super::dataset_of(name)).map_or(0, |dataset| dataset.referenced);
             fixed(if exact { bytes.to_string() } else { human(bytes) })
         }
+        user if snapshot.properties.contains_key(user) => (snapshot.properties[user].clone(), "local".into()),
         user if is_user(user) => {
             inherited(world, super::dataset_of(name), user).unwrap_or(("-".into(), "-".into()))
         }
@@ -191,7 +193,7 @@ fn human(bytes: u64) -> String {
     }
     let letter = ["B", "K", "M", "G", "T", "P"][unit];
     let power = 1u64 << (10 * unit);
-    if bytes % power == 0 {
+    if bytes.is_multiple_of(power) {
         return format!("{}{letter}", bytes / power);
     }
     let value = bytes as f64 / power as f64;
