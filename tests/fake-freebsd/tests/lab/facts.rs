@@ -51,9 +51,13 @@ pub fn same(before: &BTreeSet<String>, after: &BTreeSet<String>, lab: &Lab) {
 }
 
 /// Things of others, some of which look like clones of slots 3, 5 and 7.
-pub fn plant_foreign(machine: &Machine) {
+pub fn plant_foreign(lab: &Lab) {
+    let machine = &lab.machine;
     for name in ["zroot/data", "zroot/bastille/jails/www", "zroot/bastille/jails/browsertask003"] {
         machine.run(&format!("zfs create {name}"));
+    }
+    for name in ["www", "browsertask003"] {
+        std::fs::write(lab.jails().join(name).join("settings.conf"), super::SETTINGS).unwrap();
     }
     machine.run("zfs snapshot zroot/data@yesterday");
     for line in ["ifconfig epair3 create", "ifconfig epair3a name e0a_www", "ifconfig epair4 create"] {

@@ -11,6 +11,7 @@ pub mod facts;
 pub mod wire;
 
 use fake_freebsd::{Machine, World};
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -25,6 +26,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// The clones' network, its router, and the port of browserd.
 const ROUTER: &str = "10.87.64.1/22";
 const PORT: u16 = 8080;
+/// What Bastille puts into every jail's folder that has none, whosever it is.
+pub const SETTINGS: &str = "boot=\"on\"\ndepend=\"\"\npriority=\"99\"\n";
 
 /// Run the body in a private machine: the calling test is started once more inside of it.
 pub fn in_private_machine(test: &str, body: impl FnOnce()) {
@@ -136,6 +139,7 @@ impl Lab {
         // What Bastille writes for the template itself; none of it may come through to a clone.
         fs::write(template.join("jail.conf"), "browser {\n  exec.start = '/bin/sh /etc/rc';\n}\n").unwrap();
         fs::write(template.join("fstab"), "").unwrap();
+        fs::write(template.join("settings.conf"), SETTINGS).unwrap();
         fs::write(template.join("rctl.conf"), "jail:browser:maxproc:deny=1/jail\n").unwrap();
         fs::write(template.join("root/etc/rc.conf"), "ifconfig_vnet0=\"inet 10.87.64.6/22\"\n").unwrap();
         self.change_template(|root| fs::write(root.join(Self::SERVICE), "#!/bin/sh\n").unwrap());
@@ -237,7 +241,7 @@ impl Lab {
         let mut daemon = self.start();
         daemon.wait_ready().unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
         self.until("the host is ready", || {
-            let status = daemon.call("host-status", serde_json::json!({}));
+            let status = daemon.call("host-status", json!({}));
             (status["egress"] == "ok").then_some(())
         });
         daemon
@@ -256,15 +260,19 @@ impl Lab {
 
     /// The last lines of the daemon's log.
     pub fn log(&self) -> String {
-        let text = fs::read_to_string(self.path("hostd.log")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(120)..].join("\n")
+        tail(&self.path("hostd.log"))
     }
 
     /// Keep the folder for somebody to look at.
     pub fn keep(self) -> PathBuf {
         self.folder.keep()
     }
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(120)..].join("\n")
 }
 
 /// Whether a browserd answers at this address.
@@ -318,22 +326,52 @@ impl Daemon {
     }
 
     /// One call that succeeds.
-    pub fn call(&self, method: &str, params: serde_json::Value) -> serde_json::Value {
+    pub fn call(&self, method: &str, params: Value) -> Value {
         self.try_call(method, params).unwrap_or_else(|refused| panic!("{method}: {refused:?}"))
     }
 
     /// One call that is answered.
-    pub fn try_call(
-        &self,
-        method: &str,
-        params: serde_json::Value,
-    ) -> Result<serde_json::Value, wire::Refused> {
+    pub fn try_call(&self, method: &str, params: Value) -> Result<Value, wire::Refused> {
         let mut wire = Wire::connect(&self.socket).unwrap();
         match wire.call(method, params) {
             Ok(result) => Ok(result),
             Err(wire::CallError::Refused(refused)) => Err(refused),
-            Err(wire::CallError::Gone(error)) => panic!("{method} was not answered: {error}"),
+            Err(wire::CallError::Gone(error)) => {
+                let log = self.socket.with_file_name("hostd.log");
+                panic!("{method} was not answered: {error}\n{}", tail(&log));
+            }
         }
+    }
+
+    /// Make a clone; answers it.
+    pub fn create(&self, request: &str) -> Value {
+        self.try_create(json!({"request_id": request}))
+            .unwrap_or_else(|refused| panic!("create {request}: {refused:?}"))
+    }
+
+    /// The same with parameters of one's own.
+    pub fn try_create(&self, params: Value) -> Result<Value, wire::Refused> {
+        self.try_call("browser-clone-create", params).map(|mut result| result["clone"].take())
+    }
+
+    /// Destroy a clone.
+    pub fn destroy(&self, clone: &Value) -> Result<Value, wire::Refused> {
+        self.try_call("browser-clone-destroy", json!({"name": clone["name"], "clone_id": clone["clone_id"]}))
+    }
+
+    /// The clones of which hostd knows, foreign things aside.
+    pub fn clones(&self) -> Vec<Value> {
+        let mut listed = self.call("browser-clone-list", json!({}));
+        let mut clones = std::mem::take(listed["clones"].as_array_mut().unwrap());
+        clones.retain(|clone| clone["state"] != "foreign");
+        clones
+    }
+
+    /// The state of a clone; nothing if it is not listed.
+    pub fn state(&self, name: &Value) -> String {
+        let clones = self.clones();
+        let found = clones.iter().find(|clone| clone["name"] == *name);
+        found.and_then(|clone| clone["state"].as_str()).unwrap_or_default().to_owned()
     }
 
     /// SIGKILL, and wait for its end.
