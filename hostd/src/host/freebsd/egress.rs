@@ -196,14 +196,16 @@ impl Inner {
         if findings.iter().any(admins) {
             return Ok(self.judge(&findings, None));
         }
-        if findings.iter().any(|finding| matches!(finding, Finding::Anchor(_))) {
+        let mut left = findings;
+        if left.iter().any(|finding| matches!(finding, Finding::Anchor(_))) {
             self.load_anchor().await?;
+            left = self.prove().await?;
         }
-        if self.prove().await?.iter().any(|finding| matches!(finding, Finding::Table { .. })) {
+        if !left.is_empty() && left.iter().all(|finding| matches!(finding, Finding::Table { .. })) {
             // Without addresses: this makes the table that the rules name.
             self.run_pf(pfctl::add(&self.egress.policy, &[])).await?;
+            left = self.prove().await?;
         }
-        let left = self.prove().await?;
         if !left.is_empty() {
             return Ok(self.judge(&left, None));
         }
@@ -282,7 +284,7 @@ impl Inner {
     }
 
     /// End what PF knows of a clone's connections.
-    pub(super) async fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
+    async fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
         for address in addresses(names) {
             for line in pfctl::kill_states(address) {
                 let outcome = self.pfctl(line).run().await?;

@@ -142,6 +142,14 @@ impl From<Unreadable> for HostError {
     }
 }
 
+/// The output, if it is whole: what was cut off in a line may mean anything.
+pub(super) fn whole<'a>(tool: &'static str, text: &'a str) -> Result<&'a str, Unreadable> {
+    match text.is_empty() || text.ends_with('\n') {
+        true => Ok(text),
+        false => unreadable(tool, text.lines().next_back().unwrap_or_default(), "the end of the line"),
+    }
+}
+
 /// Digits only: no sign, no space.
 pub(super) fn digits<N: std::str::FromStr>(text: &str) -> Option<N> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

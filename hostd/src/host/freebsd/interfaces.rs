@@ -3,7 +3,7 @@
 //! Lines that begin an interface are read strictly, and so are the details that count. Other details are each driver's
 //! own and passed over.
 
-use super::errors::{Unreadable, unreadable};
+use super::errors::{Unreadable, unreadable, whole};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -35,7 +35,7 @@ fn flags(text: &str) -> Option<BTreeSet<String>> {
 /// Read the list.
 pub(super) fn read(text: &str) -> Result<Vec<Interface>, Unreadable> {
     let mut found: Vec<Interface> = Vec::new();
-    for line in text.lines() {
+    for line in whole("ifconfig", text)?.lines() {
         if !line.starts_with('\t') {
             let begun = line.split_once(": flags=").and_then(|(name, rest)| {
                 let (given, rest) = rest.split_once(' ')?;
@@ -64,8 +64,9 @@ pub(super) fn read(text: &str) -> Result<Vec<Interface>, Unreadable> {
                 Err(_) => return unreadable("ifconfig", line, "an address"),
             }
         } else if let Some(text) = detail.strip_prefix("member: ") {
-            let member =
-                text.split_once(" flags=").and_then(|(name, given)| Some((name, flags(given.trim_end())?)));
+            let member = text
+                .split_once(" flags=")
+                .and_then(|(name, given)| Some((name, flags(given.split_whitespace().next()?)?)));
             match member.filter(|(name, _)| !name.is_empty()) {
                 Some((name, given)) => drop(interface.members.insert(name.to_owned(), given)),
                 None => return unreadable("ifconfig", line, "member: NAME flags=NUMBER<WORDS>"),

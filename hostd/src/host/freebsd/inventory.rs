@@ -108,15 +108,13 @@ impl Inner {
     }
 
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
-        let ready = async {
-            match parts.contains(&Part::Service) {
-                true => Ok(self.is_ready(names).await),
-                false => Ok(false),
-            }
-        };
-        let (shared, ready) = tokio::try_join!(self.shared(parts, Some(names)), ready)?;
+        let shared = self.shared(parts, Some(names)).await?;
         let mut seen = self.slot(names, &shared);
-        seen.service_ready = ready;
+        // Without a jail nobody answers, and asking an address that is not there takes seconds.
+        let live = seen.jail.as_ref().is_some_and(|jail| !jail.dying);
+        if parts.contains(&Part::Service) && (live || !parts.contains(&Part::Jail)) {
+            seen.service_ready = self.is_ready(names).await;
+        }
         Ok(seen)
     }
 

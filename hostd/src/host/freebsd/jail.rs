@@ -75,11 +75,11 @@ impl Inner {
 
     /// Stop the jail and everything in it. Absent is success.
     pub(super) async fn stop(&self, names: &SlotNames) -> HostResult<()> {
-        self.destroy_interface(&names.epair_host).await?;
+        let interfaces = self.destroy_interface(&names.epair_host).await;
         let file = conf::path(names);
         // Without its file the jail is removed all the same; only its mounts are left then.
         let orderly = std::fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file());
-        let first = match (orderly, self.config.freebsd.jail_driver) {
+        let asked = match (orderly, self.config.freebsd.jail_driver) {
             (false, _) => None,
             (true, JailDriver::Jail) => {
                 let line = commands::stop_jail(&file, names);
@@ -87,24 +87,20 @@ impl Inner {
             }
             (true, JailDriver::Bastille) => Some(self.bastille("stop", names).await),
         };
-        match first {
-            Some(Ok(outcome)) if self.config.freebsd.jail_driver == JailDriver::Jail => {
-                match meaning(&outcome.stderr) {
-                    _ if outcome.success() => return Ok(()),
-                    Meaning::Absent => return Ok(()),
-                    why => {
-                        tracing::warn!(jail = %names.name, ?why, complaint = outcome.complaint(), "not stopped in an orderly way")
-                    }
-                }
+        match (asked, self.config.freebsd.jail_driver) {
+            (Some(Ok(outcome)), JailDriver::Jail) if outcome.success() => return interfaces,
+            (Some(Ok(outcome)), _) => {
+                tracing::debug!(jail = %names.name, complaint = outcome.complaint(), "its stop counts nothing")
             }
-            Some(Err(error)) => tracing::warn!(jail = %names.name, %error, "not stopped in an orderly way"),
-            // Bastille says nothing that counts.
-            _ => {}
+            (Some(Err(error)), _) => {
+                tracing::warn!(jail = %names.name, %error, "not stopped in an orderly way")
+            }
+            (None, _) => {}
         }
         let jails = self.jails().await?;
         if jails::of(&jails, names).is_some_and(|jail| !jail.dying) {
-            let outcome =
-                self.tools.jail.with(commands::remove_jail(names)).within(STOP_PATIENCE).run().await?;
+            let line = commands::remove_jail(names);
+            let outcome = self.tools.jail.with(line).within(STOP_PATIENCE).run().await?;
             match meaning(&outcome.stderr) {
                 _ if outcome.success() => {}
                 Meaning::Absent | Meaning::Dying => {}
@@ -112,7 +108,7 @@ impl Inner {
             }
         }
         // jail(8) unmounts what it mounted only in an orderly stop.
-        self.unmount_below(names, Unmount::Gentle).await
+        interfaces.and(self.unmount_below(names, Unmount::Gentle).await)
     }
 
     async fn bastille(&self, what: &str, names: &SlotNames) -> HostResult<Outcome> {

@@ -292,9 +292,7 @@ impl Host for FreebsdHost {
     }
 
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
-        self.0.remove_pair(names).await?;
-        // What the control plane asked of the clone since it was cut off; nothing can come about without a link.
-        self.0.end_connections(names).await
+        self.0.remove_pair(names).await
     }
 
     async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {

@@ -1,6 +1,6 @@
 //! What is mounted below a clone, and unmounting it, deepest first.
 
-use super::errors::{Meaning, Unreadable, meaning, refused, unreadable};
+use super::errors::{Meaning, Unreadable, meaning, refused, unreadable, whole};
 use super::files::Folder;
 use super::{Inner, commands, conf};
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
@@ -21,7 +21,7 @@ pub(super) struct Mount {
 pub(super) fn read(text: &str, ours: &Path) -> Result<Vec<Mount>, Unreadable> {
     let ours = ours.to_string_lossy();
     let mut found = Vec::new();
-    for line in text.lines() {
+    for line in whole("mount", text)?.lines() {
         match one(line) {
             Some(mount) => found.push(mount),
             None if line.contains(ours.as_ref()) || !line.contains('/') => {

@@ -147,6 +147,10 @@ impl Inner {
             let error = refused(&names.epair_host, &outcome, hint);
             return match meaning(&outcome.stderr) {
                 Meaning::Exists => Ok(Made::InTheWay(error)),
+                // Both ends were just made: what is missing is the bridge.
+                Meaning::Absent => {
+                    Err(HostError { kind: HostErrorKind::NotReady, object: bridge.clone(), ..error })
+                }
                 _ => Err(error),
             };
         }

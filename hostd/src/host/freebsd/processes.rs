@@ -3,7 +3,7 @@
 //! A process is a clone's when its jail's number is that of the clone's jail, and for no other reason: no name, no user
 //! and no number from a file inside the clone is believed.
 
-use super::errors::{Unreadable, digits, unreadable};
+use super::errors::{Unreadable, digits, unreadable, whole};
 use std::collections::BTreeSet;
 
 /// A process and its jail; 0 is the host.
@@ -15,7 +15,7 @@ pub(super) struct Process {
 
 /// Read `ps -axo pid,jid,state`. The dead that nobody waited for are left out.
 pub(super) fn read(text: &str) -> Result<Vec<Process>, Unreadable> {
-    let mut lines = text.lines();
+    let mut lines = whole("ps", text)?.lines();
     let header = lines.next().unwrap_or_default();
     if header.split_whitespace().collect::<Vec<_>>() != ["PID", "JID", "STAT"] {
         return unreadable("ps", header, "the columns PID, JID and STAT");

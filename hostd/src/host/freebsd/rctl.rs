@@ -13,7 +13,7 @@
 //! What a clone may add to its disk is the dataset's quota. Rules are kept by the jail's name: they can be there before
 //! the jail, and they outlive it, so they are removed by name on every destroy.
 
-use super::errors::{Unreadable, digits, unreadable};
+use super::errors::{Unreadable, digits, unreadable, whole};
 use crate::api::Limits;
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub(super) fn rules(names: &SlotNames, limits: &Limits) -> Vec<String> {
 /// Read `rctl`. Rules for users, processes and login classes are others' and left out.
 pub(super) fn read(text: &str) -> Result<Rules, Unreadable> {
     let mut found = Rules::new();
-    for line in text.lines() {
+    for line in whole("rctl", text)?.lines() {
         let mut parts = line.splitn(4, ':');
         let (subject, id, resource, rest) = (parts.next(), parts.next(), parts.next(), parts.next());
         let (Some(subject), Some(id), Some(resource), Some((action, amount))) =

@@ -108,7 +108,7 @@ impl Inner {
         };
         // A little before the lifecycle, so that the error can say what was waited for.
         match tokio::time::timeout(patience.mul_f64(0.9), wait).await {
-            Ok(()) => Ok(format!("http://{address}/")),
+            Ok(()) => Ok(format!("http://{address}")),
             Err(_) => Err(HostError::new(
                 HostErrorKind::Timeout,
                 format!("http://{address}/readyz"),
