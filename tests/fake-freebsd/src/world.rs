@@ -360,6 +360,12 @@ impl World {
         self.jails.retain(|jail| jail.dying != Some(0));
     }
 
+    /// End a jail by its name, as its own last process or a panic in it would; answers whether there was one.
+    pub fn end_jail(&mut self, name: &str) -> bool {
+        let jid = self.jail(name).map(|jail| jail.jid);
+        jid.inspect(|jid| self.remove_jail(*jid)).is_some()
+    }
+
     /// End a jail: its processes die, its interfaces come back to the host.
     pub(crate) fn remove_jail(&mut self, jid: u32) {
         let Some(at) = self.jails.iter().position(|jail| jail.jid == jid) else { return };

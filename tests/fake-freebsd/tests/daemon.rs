@@ -23,7 +23,7 @@ fn gate(driver: &str) {
         let clone = daemon.create(&format!("gate-{cycle}"));
         let (name, ip) = (clone["name"].as_str().unwrap(), clone["ip"].as_str().unwrap());
         assert_eq!(clone["state"], "ready");
-        assert_eq!(clone["endpoint"], format!("http://{ip}:8080/"));
+        assert_eq!(clone["endpoint"], format!("http://{ip}:8080"));
         let world = lab.machine.world();
         let jail = world.jail(name).unwrap_or_else(|| panic!("no jail {name}\n{}", lab.log()));
         assert!(jail.vnet && jail.path.ends_with(&format!("{name}/root")));

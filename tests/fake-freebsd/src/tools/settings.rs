@@ -4,7 +4,7 @@ use crate::fake::{Caller, Fake, Said};
 use crate::options::Options;
 
 pub(super) fn sysctl(fake: &Fake, arguments: &[String]) -> Said {
-    let given = match Options::parse(arguments, "aneqN") {
+    let given = match Options::parse(arguments, "aneiqN") {
         Ok(given) => given,
         Err(why) => {
             return super::refused(fake, "sysctl", arguments, why, "usage: sysctl [-n] name[=value] ...\n");
@@ -18,6 +18,7 @@ pub(super) fn sysctl(fake: &Fake, arguments: &[String]) -> Said {
                 None => (word.as_str(), None),
             };
             match (world.sysctl.get(name), new) {
+                (None, _) if given.has('i') => {}
                 (None, _) => {
                     said.err.push_str(&format!("sysctl: unknown oid '{name}'\n"));
                     said.code = 1;

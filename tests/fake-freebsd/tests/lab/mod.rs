@@ -7,6 +7,7 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod costs;
 pub mod facts;
 pub mod wire;
 
