@@ -48,6 +48,14 @@ fn ways() -> [(&'static str, Wrong); 4] {
     ]
 }
 
+/// An id of its own for every case.
+fn request(words: &[&str], way: &str) -> serde_json::Value {
+    let text = format!("{} {way}", words.join(" "));
+    let id: String =
+        text.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+    json!({"request_id": id})
+}
+
 #[test]
 fn a_create_whose_commands_go_wrong_leaves_nothing() {
     in_private_machine("a_create_whose_commands_go_wrong_leaves_nothing", || {
@@ -59,9 +67,7 @@ fn a_create_whose_commands_go_wrong_leaves_nothing() {
         for words in OF_CREATE {
             for (way, wrong) in ways() {
                 lab.machine.fault(words, Some(1), wrong);
-                let made = daemon.try_create(
-                    json!({"request_id": format!("{} {way}", words.join(" ")).replace(' ', "-")}),
-                );
+                let made = daemon.try_create(request(words, way));
                 let struck = lab.machine.world().faults.is_empty();
                 assert!(struck, "no command has the words {words:?}\n{}", lab.log());
                 match made {
@@ -101,13 +107,7 @@ fn a_destroy_whose_commands_go_wrong_is_finished_by_the_reaper() {
         let before = facts(&lab);
         for words in OF_DESTROY {
             for (way, wrong) in ways() {
-                let clone = lab.until("a clone is made", || {
-                    daemon
-                        .try_create(
-                            json!({"request_id": format!("{} {way}", words.join(" ")).replace(' ', "-")}),
-                        )
-                        .ok()
-                });
+                let clone = lab.until("a clone is made", || daemon.try_create(request(words, way)).ok());
                 lab.machine.fault(words, Some(1), wrong);
                 match daemon.destroy(&clone) {
                     Ok(_) => {}

@@ -222,19 +222,32 @@ impl Client<'_> {
         match self.random.below(10) {
             0 => facts::hold(machine, &root, Some(3), true),
             1 => facts::hold(machine, &root, None, false),
-            2 => machine.change(|world| drop(world.lingering.insert(name.to_owned(), 8))),
-            3 => drop(machine.change(|world| world.end_jail(name))),
-            4 => drop(machine.change(|world| {
+            2 => machine.change(|world| {
+                world.lingering.insert(name.to_owned(), 8);
+            }),
+            3 => {
+                machine.change(|world| world.end_jail(name));
+            }
+            4 => machine.change(|world| {
                 world.pf.main.tables.values_mut().filter(|table| !table.constant).for_each(|table| {
                     table.members.retain(|member| !member.starts_with("10.87."));
                 });
-            })),
+            }),
             5 => {
                 let file = root.join("var/run/browserd.pid");
                 let _ = std::fs::write(file, "1");
             }
             _ => {}
         }
+    }
+}
+
+/// Ends the clients' work, also when the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -310,9 +323,8 @@ fn nothing_is_lost_and_nothing_is_left() {
                     client.work();
                 });
             }
-            let in_start = kill_again_and_again(&run, &mut Random(seed), kills);
-            run.over.store(true, Ordering::Relaxed);
-            in_start
+            let _over = Over(&run.over);
+            kill_again_and_again(&run, &mut Random(seed), kills)
         });
         let wrong = std::mem::take(&mut *run.wrong.lock().unwrap());
         assert!(wrong.is_empty(), "seed {seed}: {}\n{}", wrong.join("\n"), lab.log());

@@ -339,7 +339,9 @@ impl Daemon {
             Err(wire::CallError::Refused(refused)) => Err(refused),
             Err(wire::CallError::Gone(error)) => {
                 let log = self.socket.with_file_name("hostd.log");
-                panic!("{method} was not answered: {error}\n{}", tail(&log));
+                // One that has ended is still to be waited for, and /proc tells by which signal.
+                let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+                panic!("{method} was not answered: {error}\n{}\nits end: {stat}", tail(&log));
             }
         }
     }
