@@ -236,11 +236,14 @@ impl Default for EgressConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxConfig {
-    /// Folder of the templates: TEMPLATE/SNAPSHOT below it.
+    /// How the clones' files are kept.
+    pub storage: StorageDriver,
+    /// Folder of the templates: TEMPLATE/SNAPSHOT below it. With ZFS only their lock is there.
     pub templates: PathBuf,
     /// How a clone's limits must be kept.
     pub limits: LimitsDemand,
-    /// The cgroup v2 folder for the clones, delegated to hostd. Empty: hostd below the root of cgroup v2.
+    /// The cgroup v2 folder for the clones, delegated to hostd. Empty: that of hostd-clones.service if it is there, else
+    /// hostd below the root of cgroup v2. Not to be changed while there are clones.
     pub cgroup: PathBuf,
     /// browserd's executable. Without it a clone's endpoint is the browser's own debugging pipe, as a Unix socket.
     pub browserd: PathBuf,
@@ -249,6 +252,7 @@ pub struct LinuxConfig {
 impl Default for LinuxConfig {
     fn default() -> Self {
         Self {
+            storage: StorageDriver::Overlay,
             // The same in every build: no other system reads it.
             templates: DefaultDirs::linux().state.join("templates"),
             limits: LimitsDemand::Cgroup,
@@ -258,11 +262,21 @@ impl Default for LinuxConfig {
     }
 }
 
+/// How the clones' files are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageDriver {
+    /// What a clone changes is in memory, above a folder that all share. Needs nothing.
+    Overlay,
+    /// Clones of a snapshot, on disk. Needs a pool with pool.parent_dataset mounted at pool.clones_dir.
+    Zfs,
+}
+
 /// How a clone's limits must be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitsDemand {
-    /// By cgroup v2; without it there are no clones.
+    /// By cgroup v2; without it, or with rates of reading and writing, which it does not keep, there are no clones.
     Cgroup,
     /// By what there is. Without cgroup v2 that leaves a clone's memory and processor time unbounded.
     Available,
@@ -391,9 +405,9 @@ pub struct CloneLimits {
     /// What the clone may add to its template on disk, in bytes.
     #[schemars(range(min = 1 << 20))]
     pub disk_bytes: u64,
-    /// Bytes read from disk in a second; 0 is no limit.
+    /// Bytes read from disk in a second; 0 is no limit. Nobody keeps it on Linux: see linux.limits.
     pub read_bytes_per_second: u64,
-    /// Bytes written to disk in a second; 0 is no limit.
+    /// Bytes written to disk in a second; 0 is no limit. Nobody keeps it on Linux: see linux.limits.
     pub write_bytes_per_second: u64,
 }
 

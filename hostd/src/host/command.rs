@@ -192,7 +192,11 @@ impl Command {
         let result = Box::pin(self.run_to_the_end(began)).await;
         let milliseconds = began.elapsed().as_millis();
         match &result {
-            Ok(outcome) => tracing::debug!(command = %self, ended = %outcome.ended, milliseconds, "ran"),
+            Ok(outcome) if outcome.success() => tracing::debug!(command = %self, milliseconds, "ran"),
+            Ok(outcome) => {
+                let said = outcome.complaint();
+                tracing::debug!(command = %self, milliseconds, ended = %outcome.ended, said, "ran and refused");
+            }
             Err(error) => tracing::debug!(%error, milliseconds, "did not run to its end"),
         }
         result

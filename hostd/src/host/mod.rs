@@ -13,6 +13,7 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+pub mod page;
 mod trusted;
 pub mod zfs;
 
@@ -126,6 +127,8 @@ pub struct ObservedClone {
     pub mounts: BTreeSet<String>,
     /// Its limits, if any rule is there. What it may add to its disk is left out where the storage keeps that.
     pub limits: Option<Limits>,
+    /// How many of its processes the system ended because it was at its memory limit. Looked at with its limits.
+    pub oom_kills: u64,
     /// Its interfaces.
     pub network: Option<NetworkSeen>,
     /// Whether its address is in the table.

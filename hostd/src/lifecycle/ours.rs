@@ -39,6 +39,7 @@ impl Claim<'_> {
             storage: my_storage.cloned(),
             mounts: if others_storage || others_jail { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
+            oom_kills: if others_jail { 0 } else { seen.oom_kills },
             network: my_network.cloned(),
             // The table is ours alone, and so is every address of the pool in it.
             egress: seen.egress,
@@ -102,6 +103,7 @@ mod tests {
         ObservedClone {
             storage: Some(StorageSeen { identity: storage, snapshot: None, mounted: true, age: None }),
             mounts: BTreeSet::from(["dev".to_owned()]),
+            oom_kills: 0,
             limits: Some(Limits::default()),
             network: Some(NetworkSeen { identity: network, complete: true }),
             egress: true,

@@ -272,7 +272,11 @@ pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
 /// What a clone that should be ready lacks.
 fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> Option<String> {
     let spec = spec(record, facts.pool);
-    VITAL.iter().find_map(|step| step.verify(&spec, seen).err())
+    let missing = VITAL.iter().find_map(|step| step.verify(&spec, seen).err())?;
+    Some(match seen.oom_kills {
+        0 => missing,
+        count => format!("{missing}; {count} of its processes were ended at its memory limit"),
+    })
 }
 
 /// What a record's clone shall be.

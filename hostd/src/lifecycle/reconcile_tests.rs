@@ -135,6 +135,7 @@ fn whole(owner: CloneId) -> ObservedClone {
             age: Some(Duration::from_secs(100)),
         }),
         mounts: BTreeSet::from(["dev".to_owned()]),
+        oom_kills: 0,
         limits: Some(limits()),
         network: Some(NetworkSeen { identity: Identity::Clone(owner.clone()), complete: true }),
         egress: true,
@@ -224,6 +225,19 @@ fn a_broken_clone_is_its_owners_business_until_its_deadline() {
         assert!(plan.verdicts[&slot(1)].problem.as_ref().unwrap().contains(problem), "{problem}");
         assert_eq!(plan.repairs, [Repair::CutEgress(slot(1))], "{problem}: a broken clone has no egress");
     }
+}
+
+#[test]
+fn a_clone_that_broke_at_its_memory_limit_says_so() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    let seen = host.show(1, whole(id('a')));
+    seen.oom_kills = 2;
+    host.decides(1, CloneState::Ready, Decision::Keep, "it is ready");
+    host.show(1, ObservedClone { jail: None, oom_kills: 2, ..whole(id('a')) });
+    let plan = host.decides(1, CloneState::Broken, Decision::Keep, "its owner decides");
+    let problem = plan.verdicts[&slot(1)].problem.clone().unwrap();
+    assert_eq!(problem, "no jail is there; 2 of its processes were ended at its memory limit");
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
     let status = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(std::env::current_exe().expect("a path"))
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .status()
         .expect("unshare (util-linux) can be started");

@@ -4,7 +4,8 @@
 //! | part | object | whose it is | module |
 //! |---|---|---|---|
 //! | storage | overlay on a sized tmpfs | a mark beside it | [`storage`], [`template`] |
-//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`] |
+//! | | or two ZFS clones | a mark on them | [`zfs`], [`super::zfs`] |
+//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
 //! | egress | members of an nftables set | the slot's address | [`egress`] |
 //! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`] |
@@ -13,7 +14,9 @@
 //! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
 //! transaction. All work blocks, shortly, so it is done on threads made for that.
 
+mod cgroup;
 mod checks;
+mod driver;
 mod egress;
 mod errors;
 mod files;
@@ -29,18 +32,20 @@ pub mod show;
 mod storage;
 mod supervisor;
 mod template;
+pub mod templates;
+mod zfs;
 
 pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
-use super::{
-    CloneSpec, Host, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount,
-};
+use super::zfs::datasets::Datasets;
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
+use driver::Storage;
 use egress::Egress;
-use errors::{Doing, doing, failed};
+use errors::{Doing, failed};
 use limits::Keeper;
 use processes::{Held, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,9 +53,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::Overlay;
 use supervisor::Orders;
-use template::Template;
 
 /// How long a service may take to end after it was asked to. Its files are thrown away, so there is nothing to save.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
@@ -63,7 +66,7 @@ pub struct LinuxHost(Arc<Inner>);
 struct Inner {
     pool: Pool,
     config: Config,
-    overlay: Overlay,
+    storage: Storage,
     keeper: Keeper,
     egress: Arc<Egress>,
     /// The clones' run folders.
@@ -80,11 +83,14 @@ impl LinuxHost {
         files::make_folders(&run, 0o700)
             .map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
         let clones = &config.pool.clones_dir;
-        let overlay = Overlay::open(clones).map_err(|error| {
+        let storage = Storage::open(config, pool).map_err(|error| {
             failed(clones.display().to_string(), "no folder for the clones", &error, hint)
         })?;
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = Keeper::find(&config.linux.cgroup);
+        if limits::has_rates(&config.clone_limits.grant(None)) {
+            tracing::warn!("clone_limits: {}", limits::RATES);
+        }
         // The watch first: nothing that happens after the proof is missed.
         if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
             tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
@@ -92,7 +98,7 @@ impl LinuxHost {
         Ok(LinuxHost(Arc::new(Inner {
             pool: pool.clone(),
             config: config.clone(),
-            overlay,
+            storage,
             keeper,
             egress,
             run,
@@ -105,20 +111,13 @@ impl LinuxHost {
         work: impl FnOnce(&Inner) -> HostResult<T> + Send + 'static,
     ) -> HostResult<T> {
         let inner = self.0.clone();
-        match tokio::task::spawn_blocking(move || work(&inner)).await {
-            Ok(result) => result,
-            Err(died) => Err(doing("hostd", "do its work", HostErrorKind::Failed, died)),
-        }
+        driver::blocking(move || work(&inner)).await
     }
 }
 
 impl Inner {
     fn run(&self, names: &SlotNames) -> PathBuf {
         self.run.join(names.name.as_str())
-    }
-
-    fn template(&self, snapshot: &SnapshotName) -> HostResult<Template> {
-        Template::open(&self.config.linux.templates, &self.config.host.template, snapshot)
     }
 
     /// Look at some parts of one slot.
@@ -129,9 +128,17 @@ impl Inner {
         let mut seen = ObservedClone::default();
         for part in parts {
             match part {
-                Part::Storage => seen.storage = self.overlay.look(names, &shared.mounts).map_err(cannot)?,
-                Part::Mounts => seen.mounts = self.overlay.mounts_below(names, &shared.mounts),
-                Part::Limits => seen.limits = self.keeper.look(names.name.as_str(), &run).map_err(cannot)?,
+                Part::Storage => {
+                    let files = self.storage.look(names, &shared.mounts, &shared.datasets);
+                    seen.storage = files.map_err(cannot)?;
+                }
+                Part::Mounts => seen.mounts = self.storage.mounts_below(names, &shared.mounts),
+                Part::Limits => {
+                    let name = names.name.as_str();
+                    seen.limits = self.keeper.look(name, &run).map_err(cannot)?;
+                    seen.oom_kills =
+                        self.keeper.cgroup(name).map(|cgroup| cgroup::oom_kills(&cgroup)).unwrap_or_default();
+                }
                 Part::Network => {
                     seen.network =
                         shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
@@ -155,7 +162,7 @@ impl Inner {
     }
 
     /// What is looked at once for all slots. Of which slots, if not of all that show anything, `only` tells.
-    fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
+    fn shared(&self, parts: &[Part], only: Option<&SlotNames>, datasets: Datasets) -> HostResult<Shared> {
         let wanted = |part| parts.contains(&part);
         let what = Doing { object: "/proc".into(), hint: "hostd needs /proc" };
         let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
@@ -174,7 +181,8 @@ impl Inner {
             true => Table::now().map_err(|error| what.failed("the processes cannot be listed", &error))?,
             false => Table::default(),
         };
-        let mut shared = Shared { mounts, network, members, remembered: BTreeSet::new(), processes };
+        let mut shared =
+            Shared { mounts, datasets, network, members, remembered: BTreeSet::new(), processes };
         if wanted(Part::Egress) {
             let names: Vec<SlotNames> = match only {
                 Some(names) => vec![names.clone()],
@@ -192,21 +200,22 @@ impl Inner {
     /// Every slot of which anything is there.
     fn slots(&self, shared: &Shared) -> HostResult<BTreeSet<Slot>> {
         let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
-        let mut names = self.overlay.names().map_err(|error| what.failed("cannot be listed", &error))?;
-        let runs = std::fs::read_dir(&self.run).map_err(|error| what.failed("cannot be listed", &error))?;
-        names.extend(runs.flatten().filter_map(|entry| entry.file_name().into_string().ok()));
-        let mut slots: BTreeSet<Slot> =
-            names.iter().filter_map(|name| self.pool.slot_of_name(name)).collect();
+        let cannot = |error: io::Error| what.failed("cannot be listed", &error);
+        let mut slots = self.storage.slots(&self.pool, &shared.datasets).map_err(cannot)?;
+        let runs = std::fs::read_dir(&self.run).map_err(cannot)?;
+        let names = runs.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = names.chain(self.keeper.names().map_err(cannot)?);
+        slots.extend(names.filter_map(|name| self.pool.slot_of_name(&name)));
         let links = shared.network.as_ref().map(network::Seen::links).unwrap_or_default();
         slots.extend(links.iter().filter_map(|link| self.pool.slot_of_interface(&link.name)));
         slots.extend(shared.members.iter().filter_map(|address| self.pool.slot_of_address(*address)));
         Ok(slots)
     }
 
-    fn inventory(&self) -> HostResult<Inventory> {
+    fn inventory(&self, datasets: Datasets) -> HostResult<Inventory> {
         // Whether the service answers is not part of a look at everything.
         let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Service).collect();
-        let shared = self.shared(&parts, None)?;
+        let shared = self.shared(&parts, None, datasets)?;
         let mut clones = BTreeMap::new();
         for slot in self.slots(&shared)? {
             let seen = self.look(&self.pool.names(slot), &parts, &shared)?;
@@ -215,33 +224,31 @@ impl Inner {
             }
         }
         let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
-        let aside = self
-            .overlay
-            .aside()
-            .map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
+        let aside = self.storage.aside(&shared.datasets);
+        let aside = aside.map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
         Ok(Inventory { clones, aside, egress: self.egress.health()? })
     }
 
     /// What the clone's supervisor is told.
-    fn orders(&self, spec: &CloneSpec) -> HostResult<Orders> {
+    fn orders(&self, spec: &CloneSpec, browser: PathBuf) -> Orders {
         let names = &spec.names;
         let run = self.run(names);
         let browserd = &self.config.linux.browserd;
         let port = self.config.egress.browserd_port;
         let group = &self.config.paths.socket_group;
-        Ok(Orders {
+        Orders {
             clone_id: spec.clone_id.clone(),
             name: names.name.to_string(),
             uid: names.uid,
-            folder: self.overlay.folder(names),
+            folder: self.storage.folder(names),
             network: network::pin(&run),
             cgroup: self.keeper.cgroup(names.name.as_str()),
             limits: spec.limits,
-            browser: self.template(&spec.snapshot)?.browser().to_owned(),
+            browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
             resolver: self.config.egress.resolver,
             group: nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw()),
-        })
+        }
     }
 
     /// Signal what is proven to be inside, and wait for its end.
@@ -255,7 +262,7 @@ impl Inner {
             Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
         let sent = match self.keeper.cgroup(name) {
             Some(cgroup) if signal == libc::SIGKILL => {
-                limits::kill(&cgroup).and_then(|()| held.signal(signal))
+                cgroup::kill(&cgroup).and_then(|()| held.signal(signal))
             }
             _ => held.signal(signal),
         };
@@ -291,6 +298,8 @@ impl Inner {
 /// What one look sees of all slots at once.
 struct Shared {
     mounts: Vec<mounts::Mount>,
+    /// Empty unless ZFS keeps the files.
+    datasets: Datasets,
     network: Option<network::Seen>,
     members: BTreeSet<std::net::IpAddr>,
     /// Slots that are cut off and of which connections are still known.
@@ -319,10 +328,10 @@ impl Host for LinuxHost {
             "browser with its debugging pipe as a socket"
         };
         [
-            ("storage", storage::BOUND.to_owned()),
+            ("storage", self.0.storage.word().to_owned()),
             ("network", "network namespace and veth".to_owned()),
             ("egress", format!("nftables table inet {}", self.0.egress.table())),
-            ("limits", self.0.keeper.word().to_owned()),
+            ("limits", self.0.keeper.word()),
             ("jail", "bubblewrap, Landlock, seccomp".to_owned()),
             ("service", browserd.to_owned()),
         ]
@@ -331,24 +340,28 @@ impl Host for LinuxHost {
     }
 
     async fn checks(&self) -> Vec<Finding> {
-        self.blocking(|inner| Ok(checks::run(inner)))
+        let storage = self.0.storage.findings().await;
+        let template = self.0.storage.template(&self.0.config.host.snapshot).await;
+        let datasets = self.0.storage.datasets(Part::ALL, None).await;
+        self.blocking(|inner| Ok(checks::run(inner, storage, template, datasets)))
             .await
             .unwrap_or_else(|error| vec![checks::broken(&error)])
     }
 
     async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
-        let snapshot = snapshot.clone();
-        self.blocking(move |inner| inner.template(&snapshot).map(drop)).await
+        self.0.storage.template(snapshot).await.map(drop)
     }
 
     async fn inventory(&self) -> HostResult<Inventory> {
-        self.blocking(Inner::inventory).await
+        let datasets = self.0.storage.datasets(Part::ALL, None).await?;
+        self.blocking(|inner| inner.inventory(datasets)).await
     }
 
     async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let datasets = self.0.storage.datasets(parts, Some(names)).await?;
         let (names, parts) = (names.clone(), parts.to_vec());
         self.blocking(move |inner| {
-            let shared = inner.shared(&parts, Some(&names))?;
+            let shared = inner.shared(&parts, Some(&names), datasets)?;
             inner.look(&names, &parts, &shared)
         })
         .await
@@ -367,8 +380,7 @@ impl Host for LinuxHost {
     }
 
     async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
-        let spec = spec.clone();
-        self.blocking(move |inner| inner.overlay.ensure(&spec, &inner.template(&spec.snapshot)?)).await
+        self.0.storage.ensure(spec).await
     }
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -394,8 +406,9 @@ impl Host for LinuxHost {
     }
 
     async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
+        let (browser, _) = self.0.storage.template(&spec.snapshot).await?;
         let wanted = spec.clone();
-        let orders = self.blocking(move |inner| inner.orders(&wanted)).await?;
+        let orders = self.blocking(move |inner| Ok(inner.orders(&wanted, browser))).await?;
         jail::start(self.0.run(&spec.names), orders).await
     }
 
@@ -423,8 +436,7 @@ impl Host for LinuxHost {
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let names = names.clone();
-        self.blocking(move |inner| inner.overlay.unmount_below(&names, how)).await
+        self.0.storage.unmount(names, how).await
     }
 
     async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
@@ -444,17 +456,14 @@ impl Host for LinuxHost {
     }
 
     async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {
-        let names = names.clone();
-        self.blocking(move |inner| inner.overlay.destroy(&names)).await
+        self.0.storage.destroy(names).await
     }
 
     async fn move_storage_aside(&self, names: &SlotNames, clone_id: &CloneId) -> HostResult<()> {
-        let (names, clone_id) = (names.clone(), clone_id.clone());
-        self.blocking(move |inner| inner.overlay.move_aside(&names, &clone_id)).await
+        self.0.storage.move_aside(names, clone_id).await
     }
 
     async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
-        let clone_id = clone_id.clone();
-        self.blocking(move |inner| inner.overlay.destroy_aside(&clone_id)).await
+        self.0.storage.destroy_aside(clone_id).await
     }
 }

@@ -5,8 +5,8 @@
 //! from one that is: Chromium puts its renderers into namespaces of their own, but an orphan inside goes to the
 //! sandbox's own process 1. No name, no user id and no number from a file is believed.
 
-use super::limits::{self, Keeper};
-use super::{jail, netns, network};
+use super::limits::Keeper;
+use super::{cgroup, jail, netns, network};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,7 +40,7 @@ impl Table {
     pub(super) fn of(&self, name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
         let mut found: BTreeSet<u32> = BTreeSet::new();
         if let Some(cgroup) = keeper.cgroup(name) {
-            found.extend(limits::processes(&cgroup)?);
+            found.extend(cgroup::processes(&cgroup)?);
         }
         found.extend(jail::supervisor(run)?);
         if let Some(network) = netns::inode(&network::pin(run)) {

@@ -136,23 +136,33 @@ pub fn create(
             "it is there already; take another snapshot name",
         ));
     }
-    let chromium = Chromium::find(browser, Flavor::HeadlessShell).map_err(|error| {
-        HostError::new(HostErrorKind::NotReady, "browser", error.to_string(), "install Chromium")
-    })?;
+    let (browser, version) = system_browser(browser)?;
     let io = |error: io::Error| {
         failed(&shown, "the template cannot be made", &error, "look at the folder's file system")
     };
-    let version = chromium.version().map_err(io)?.trim().to_owned();
     let unfinished = parent.join(format!(".{snapshot}.{}", std::process::id()));
     files::make_folders(&unfinished.join(FILES), 0o755).map_err(io)?;
-    for part in [PROFILE, DOWNLOADS, MEDIA] {
-        files::make_folders(&unfinished.join(FILES).join(part), 0o700).map_err(io)?;
-    }
-    let manifest = Manifest { browser: chromium.executable, version: version.clone() };
+    fill(&unfinished.join(FILES)).map_err(io)?;
+    let manifest = Manifest { browser, version: version.clone() };
     let text = toml::to_string(&manifest).map_err(|error| io(io::Error::other(error)))?;
     files::write_atomically(&unfinished.join(MANIFEST), text.as_bytes()).map_err(io)?;
     std::fs::rename(&unfinished, &folder).map_err(io)?;
     Ok(version)
+}
+
+/// The browser that this system has, or the one that is named, and its version.
+pub(super) fn system_browser(named: Option<&Path>) -> HostResult<(PathBuf, String)> {
+    let unusable = |why: String| HostError::new(HostErrorKind::NotReady, "browser", why, "install Chromium");
+    let chromium =
+        Chromium::find(named, Flavor::HeadlessShell).map_err(|error| unusable(error.to_string()))?;
+    let version = chromium.version().map_err(|error| unusable(error.to_string()))?.trim().to_owned();
+    Ok((chromium.executable, version))
+}
+
+/// Make what every clone finds in its folder.
+pub(super) fn fill(folder: &Path) -> io::Result<()> {
+    let parts = [PROFILE, DOWNLOADS, MEDIA];
+    parts.iter().try_for_each(|part| files::make_folders(&folder.join(part), 0o700))
 }
 
 /// The templates that are there, each with its browser's version or why it cannot be used.
@@ -203,7 +213,7 @@ pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResu
 }
 
 /// One command at a time changes the templates.
-fn lock(folder: &Path) -> HostResult<Flock<File>> {
+pub(super) fn lock(folder: &Path) -> HostResult<Flock<File>> {
     let path = folder.join(".lock");
     let shown = path.display().to_string();
     let open = || {
@@ -222,7 +232,7 @@ fn lock(folder: &Path) -> HostResult<Flock<File>> {
 }
 
 /// The first file that holds somebody's identity, or that is no plain file at all.
-fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
+pub(super) fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;

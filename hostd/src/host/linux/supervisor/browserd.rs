@@ -17,8 +17,9 @@ const HOME: &str = "/home/browser";
 const DATA: &str = "/home/browser/data";
 const PROGRAM: &str = "/run/browserd";
 const TEMPORARY_BYTES: u64 = 512 << 20;
-/// How long it may take until its browser can open pages, on a machine that is busy with other things.
-const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take until its browser can open pages. Longer than any machine needs: hostd's own limit of a step
+/// (`lifecycle.step_timeout_seconds`) ends it earlier, and ends this process with it.
+const READY_LIMIT: Duration = Duration::from_secs(3600);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Start it and wait until it is ready.
