@@ -229,9 +229,9 @@ impl Client<'_> {
                 machine.change(|world| world.end_jail(name));
             }
             4 => machine.change(|world| {
-                world.pf.main.tables.values_mut().filter(|table| !table.constant).for_each(|table| {
+                if let Some(table) = world.pf.main.tables.get_mut("browser_tasks") {
                     table.members.retain(|member| !member.starts_with("10.87."));
-                });
+                }
             }),
             5 => {
                 let file = root.join("var/run/browserd.pid");
@@ -283,7 +283,7 @@ fn kill_again_and_again(run: &Run<'_>, random: &mut Random, kills: u64) -> u64 {
             return in_start;
         }
         check_live(run, &daemon);
-        std::thread::sleep(Duration::from_micros(random.below(2_500_000)));
+        std::thread::sleep(Duration::from_micros(random.below(1_200_000)));
         daemon.kill9();
         if !run.sound() {
             return in_start;

@@ -32,12 +32,17 @@ impl<'a> Costs<'a> {
 
     /// The commands of a look at the whole host, in the order of their words.
     pub fn look_at_the_host(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.looked().iter().map(Run::line).collect();
+        lines.sort();
+        lines
+    }
+
+    /// The commands of a look at the whole host. A dry run of the reaper is one, and does nothing.
+    pub fn looked(&self) -> Vec<Run> {
         self.rest();
         let seen = self.daemon.call("browser-clone-reap", json!({"dry_run": true}));
         assert_eq!(seen["reaped"], json!([]), "{seen}");
-        let mut lines: Vec<String> = self.rest().iter().map(Run::line).collect();
-        lines.sort();
-        lines
+        self.rest()
     }
 
     /// The commands of one operation.

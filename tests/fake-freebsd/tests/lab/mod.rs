@@ -24,9 +24,10 @@ use wire::Wire;
 const INSIDE: &str = "FAKE_FREEBSD_INSIDE";
 /// Nothing that a test waits for takes longer, even on a machine with other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// The clones' network, its router, and the port of browserd.
+/// The clones' network and its router.
 const ROUTER: &str = "10.87.64.1/22";
-const PORT: u16 = 8080;
+/// The port of browserd. A second host in one test has the next one, because the first one's listener stays.
+static PORT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(8080);
 /// What Bastille puts into every jail's folder that has none, whosever it is.
 pub const SETTINGS: &str = "boot=\"on\"\ndepend=\"\"\npriority=\"99\"\n";
 
@@ -85,6 +86,7 @@ pub struct Lab {
     pub machine: Machine,
     folder: tempfile::TempDir,
     daemon: PathBuf,
+    port: u16,
 }
 
 impl Lab {
@@ -100,7 +102,8 @@ impl Lab {
             world.interfaces[0].name = "vtnet0".to_owned();
         });
         fs::create_dir(base.join("logs")).unwrap();
-        let lab = Lab { machine, daemon: hostd(), folder };
+        let port = PORT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let lab = Lab { machine, daemon: hostd(), folder, port };
         lab.make_template();
         for line in ["ifconfig bridge create name bridge72", &format!("ifconfig bridge72 inet {ROUTER} up")] {
             lab.machine.run(line);
@@ -181,6 +184,7 @@ impl Lab {
             "host.driver = \"freebsd\"".into(),
             format!("host.tool_folders = [\"{}\"]", self.machine.tools().display()),
             "egress.external = \"vtnet0\"".into(),
+            format!("egress.browserd_port = {}", self.port),
             format!("freebsd.bastille_prefix = \"{}\"", path("bastille")),
             format!("freebsd.console_logs = \"{}\"", path("logs")),
             "lifecycle.quarantine_seconds = 0".into(),
@@ -206,7 +210,7 @@ impl Lab {
 
     /// Play the clones' network: who asks at an address is answered by the browserd that the world has there.
     fn serve(&self) {
-        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, self.port)).unwrap();
         let machine = Machine::at(self.folder.path());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -235,6 +239,18 @@ impl Lab {
             .spawn()
             .unwrap();
         Daemon { child, socket: self.path("sock") }
+    }
+
+    /// As if the host had been started anew since the records were written.
+    pub fn forget_boot(&self) {
+        for entry in fs::read_dir(self.path("state/records")).unwrap().flatten() {
+            let mut record: Value = serde_json::from_slice(&fs::read(entry.path()).unwrap()).unwrap();
+            for stamp in ["created", "deadline"] {
+                assert!(record[stamp]["boot"].is_string(), "{record}");
+                record[stamp]["boot"] = json!("an earlier one");
+            }
+            fs::write(entry.path(), record.to_string()).unwrap();
+        }
     }
 
     /// Start the daemon and wait until it makes clones.
@@ -315,15 +331,17 @@ impl Daemon {
         &self.socket
     }
 
-    /// Wait until it takes connections. An error tells that it ended instead.
+    /// Wait until it answers. An error tells that it ended instead. A connection alone proves nothing: a tool that was
+    /// just being started when the daemon before was killed still has that one's socket for a moment.
     pub fn wait_ready(&mut self) -> Result<(), String> {
         let ready = wait_for(|| {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return Some(Err(format!("hostd ended at its start: {status}")));
             }
-            Wire::connect(&self.socket).is_ok().then_some(Ok(()))
+            let mut wire = Wire::connect(&self.socket).ok()?;
+            wire.call("host-status", json!({})).ok().map(|_| Ok(()))
         });
-        ready.unwrap_or_else(|| Err("hostd did not take connections in time".into()))
+        ready.unwrap_or_else(|| Err("hostd did not answer in time".into()))
     }
 
     /// One call that succeeds.
