@@ -13,6 +13,7 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+pub mod page;
 mod trusted;
 pub mod zfs;
 
