@@ -417,9 +417,12 @@ fn a_browser_runs_in_a_clone_on_zfs() {
                     .load("data:text/html,<title>rendered</title>", Duration::from_secs(400))
             });
             assert_eq!(title, ("rendered".to_owned(), String::new()));
-            let used: u64 =
-                rig.property(clone.name.as_str(), "used").split(' ').next().unwrap().parse().unwrap();
-            assert!(used > 100 << 10, "the browser's profile is in the clone: {used} bytes");
+            let profile = rig.clones().join(clone.name.as_str()).join("root/profile");
+            assert!(
+                std::fs::read_dir(&profile).unwrap().count() > 0,
+                "the browser's profile is in the clone"
+            );
+            assert_eq!(std::fs::read_dir(rig.clones().join("browser/root/profile")).unwrap().count(), 0);
             client.destroy(params(&clone)).await.unwrap();
             rig.until_empty(&client).await;
             assert_eq!(rig.datasets(), before);

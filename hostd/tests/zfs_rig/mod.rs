@@ -61,7 +61,8 @@ impl Rig {
         let disk = tempfile::Builder::new().prefix("zfs").tempdir().unwrap();
         let file = disk.path().join("disk");
         std::fs::File::create(&file).unwrap().set_len(2 << 30).unwrap();
-        let zpool = format!("hostdtest{}", std::process::id());
+        // Pools are in no namespace: the name must be nobody else's on the whole machine, as the folder's is.
+        let zpool = disk.path().file_name().unwrap().to_str().unwrap().to_owned();
         let parent = format!("{zpool}/jails");
         let mut settings = lab.settings();
         settings.extend([
@@ -127,7 +128,8 @@ impl Rig {
     /// What is mounted below the clones' folder.
     pub fn mounts(&self) -> BTreeSet<String> {
         let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let clones = self.clones().canonicalize().unwrap().display().to_string();
+        let clones = self.clones();
+        let clones = clones.canonicalize().unwrap_or(clones).display().to_string();
         let places = text.lines().filter_map(|line| line.split(' ').nth(4));
         places.filter_map(|place| place.strip_prefix(&clones)).map(str::to_owned).collect()
     }

@@ -103,6 +103,7 @@ impl Inner {
             let live = jails::of(jails, names).filter(|jail| !jail.dying);
             if let (Some(processes), Some(jail)) = (&shared.processes, live) {
                 seen.processes = processes::inside(processes, jail.jid);
+                seen.frozen = processes::frozen(processes, jail.jid);
             }
         }
         seen
@@ -111,7 +112,8 @@ impl Inner {
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let shared = self.shared(parts, Some(names)).await?;
         let mut seen = self.slot(names, &shared);
-        if parts.contains(&Part::Service) {
+        // One that stands still does not answer.
+        if parts.contains(&Part::Service) && !seen.frozen {
             let live = seen.jail.as_ref().map(|jail| !jail.dying);
             seen.service_ready = match (parts.contains(&Part::Jail), live) {
                 (false, _) => self.is_ready(names, ASK_PATIENCE).await,

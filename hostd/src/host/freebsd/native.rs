@@ -20,17 +20,17 @@ pub mod templates {
     }
 
     /// Make a template.
-    pub fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
+    pub async fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
         bastilles()
     }
 
     /// The templates that are there.
-    pub fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+    pub async fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
         bastilles()
     }
 
     /// Remove a template.
-    pub fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
+    pub async fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
         bastilles()
     }
 }

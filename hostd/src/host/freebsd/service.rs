@@ -62,13 +62,15 @@ impl Inner {
     }
 
     /// Signal processes that are proven to be inside: with TERM the one that the PID file names, which ends the others
-    /// in order, or all of them if it names none; with KILL all.
+    /// in order, or all of them if it names none; with the others all.
     pub(super) async fn signal(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
         let folder = conf::root(names);
         let named = tokio::task::spawn_blocking(move || named_by_file(&folder)).await.ok().flatten();
         let inside = self.inside(names).await?;
         let (word, meant) = match signal {
             ProcessSignal::Kill => ("KILL", inside),
+            ProcessSignal::Stop => ("STOP", inside),
+            ProcessSignal::Continue => ("CONT", inside),
             ProcessSignal::Term => {
                 let proven = named.filter(|pid| inside.contains(pid));
                 if named.is_some() && proven.is_none() {
