@@ -12,6 +12,7 @@ mod exit;
 mod generate;
 mod list;
 mod output;
+mod pool;
 mod progress;
 mod reap;
 mod remote;
@@ -55,6 +56,7 @@ async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
         Command::ForceUnmount(args) => destroy::force_unmount(&remote, output, args).await,
         Command::Ls(args) => list::run(&remote, output, args).await,
         Command::Status => status::status(&remote).await,
+        Command::Pool => pool::run(&remote, output).await,
         Command::Metrics => status::metrics(&remote).await,
         Command::Doctor(args) => doctor::run(remote, output, args).await,
         Command::Template(args) => template::run(output, args).await,

@@ -2,8 +2,9 @@
 
 use super::keys::sections;
 use super::load::{ConfigError, Origin, Problem};
-use super::types::Config;
+use super::types::{Config, PoolConfig};
 use crate::slot::Pool;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// `sun_path` is 104 bytes on FreeBSD and 108 on Linux; some are kept for a temporary name.
@@ -59,6 +60,20 @@ impl Config {
             && error.key != "clones_dir"
         {
             wrong(&format!("pool.{}", error.key), error.why.clone());
+        }
+
+        let PoolConfig { size, flavors, first_slot, last_slot, .. } = &self.pool;
+        if *size > 0 && (flavors.is_empty() || flavors.iter().collect::<BTreeSet<_>>().len() < flavors.len())
+        {
+            wrong("pool.flavors", "needs each flavour that shall be kept, once".into());
+        }
+        let (members, slots) =
+            (usize::from(*size) * flavors.len(), usize::from(last_slot.saturating_sub(*first_slot)) + 1);
+        if members >= slots {
+            wrong(
+                "pool.size",
+                format!("{members} clones made ahead leave none of the {slots} slots for others"),
+            );
         }
 
         for (key, path) in [("linux.cgroup", &self.linux.cgroup), ("linux.browserd", &self.linux.browserd)] {

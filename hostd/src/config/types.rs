@@ -1,6 +1,6 @@
 //! The configuration's keys, their defaults and what they mean.
 
-use crate::api::{Limits, Method, SnapshotName};
+use crate::api::{Flavor, Limits, Method, SnapshotName};
 use crate::platform::{DefaultDirs, default_dirs};
 use crate::slot::Slot;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -18,7 +18,8 @@ const YEAR: u64 = 366 * 24 * 3600;
 pub struct Config {
     /// Where hostd keeps and finds things.
     pub paths: Paths,
-    /// The slots: names and addresses of the clones.
+    /// The slots: names and addresses of the clones. And how many clones are made ahead of time, for creates
+    /// that are answered in milliseconds.
     pub pool: PoolConfig,
     /// Which host drivers are used.
     pub host: HostConfig,
@@ -101,7 +102,7 @@ impl Paths {
     }
 }
 
-/// The slots: names and addresses of the clones.
+/// The slots, and the clones made ahead of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
@@ -130,6 +131,20 @@ pub struct PoolConfig {
     pub clones_dir: PathBuf,
     /// Parent dataset of the clones, for the ZFS driver.
     pub parent_dataset: String,
+    /// How many clones of each flavour are made ahead of time and wait, frozen, for a create; 0 is none. They
+    /// count against server.max_clones only as long as nobody needs their place.
+    #[schemars(range(max = 500))]
+    pub size: u16,
+    /// How far they are made: `ready` with the browser up (a browser's memory each), `basic` without it (the create
+    /// starts it). A create takes a ready one first, then a basic one, then makes its own.
+    pub flavors: Vec<Flavor>,
+    /// A clone made ahead that nobody took in this time is replaced.
+    #[schemars(range(min = 1, max = YEAR))]
+    pub max_age_seconds: u64,
+    /// How much of the time, in percent, making clones ahead may take. Where limits can be changed while a clone runs,
+    /// it is also what one being made may use of a processor.
+    #[schemars(range(min = 1, max = 100))]
+    pub refill_percent: u64,
 }
 
 impl Default for PoolConfig {
@@ -151,6 +166,10 @@ impl PoolConfig {
             uid_base: 61000,
             clones_dir: dirs.clones.clone(),
             parent_dataset: "zroot/bastille/jails".into(),
+            size: 0,
+            flavors: vec![Flavor::Ready],
+            max_age_seconds: 3600,
+            refill_percent: 50,
         }
     }
 }
@@ -298,7 +317,7 @@ pub struct FreebsdConfig {
     pub anchor: String,
     /// The PF table whose members may go out.
     pub table: String,
-    /// The devfs ruleset of the clones' jails.
+    /// The devfs ruleset of the clones' jails, as setup-host declares it. Bastille's own (13) also shows them bpf.
     #[schemars(range(min = 1, max = 65_535))]
     pub devfs_ruleset: u32,
     /// Bastille's folder, which must have mode 0750 or Bastille refuses to work.
@@ -319,7 +338,7 @@ impl Default for FreebsdConfig {
             epair_base: 10_000,
             anchor: "browser".into(),
             table: "browser_tasks".into(),
-            devfs_ruleset: 13,
+            devfs_ruleset: 72,
             bastille_prefix: "/usr/local/bastille".into(),
             console_logs: "/var/log/bastille".into(),
             template_ip: None,

@@ -45,6 +45,7 @@ impl Claim<'_> {
             egress: seen.egress,
             connections: seen.connections,
             jail: my_jail.cloned(),
+            frozen: seen.frozen && my_jail.is_some(),
             processes: if others_jail { Default::default() } else { seen.processes.clone() },
             service_ready: seen.service_ready && !others_jail,
         }
@@ -109,6 +110,7 @@ mod tests {
             egress: true,
             connections: true,
             jail: Some(JailSeen { identity: jail, dying: false }),
+            frozen: true,
             processes: BTreeSet::from([7]),
             service_ready: true,
         }

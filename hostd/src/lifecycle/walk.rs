@@ -69,6 +69,10 @@ impl<H: Host> Walk<'_, H> {
         self.step("egress", host.cut_egress(names)).await;
 
         let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
+        if seen.frozen {
+            // What stands still does not hear that it shall end.
+            self.step("thaw", host.thaw(names)).await;
+        }
         if seen.service_ready || !seen.processes.is_empty() {
             self.step("service", host.stop_service(names)).await;
             self.end_processes().await;

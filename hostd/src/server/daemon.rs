@@ -177,6 +177,9 @@ pub async fn run_with_host<H: Host>(
         () = signals.stop(1) => return Ok(()),
     };
     tokio::spawn(engine.clone().run_timers());
+    if config.pool.size > 0 {
+        tokio::spawn(engine.clone().run_pool());
+    }
     let shared = Arc::new(Shared::new(engine, checked.access, config, &checked.pool, metrics));
     if let Some(listener) = metrics_listener {
         let shared = shared.clone();

@@ -303,6 +303,14 @@ impl Page {
         (title["result"]["value"].as_str().unwrap_or_default().to_owned(), String::new())
     }
 
+    /// What a script in the page comes to.
+    pub fn evaluate(&mut self, script: &str) -> Value {
+        let params = json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
+        let answer = self.call("Runtime.evaluate", params);
+        assert!(answer.get("exceptionDetails").is_none(), "{script}: {answer}");
+        answer["result"]["value"].clone()
+    }
+
     /// A picture of the page, as base64.
     pub fn screenshot(&mut self) -> String {
         self.call("Page.captureScreenshot", json!({ "format": "png" }))["data"]

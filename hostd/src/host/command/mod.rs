@@ -197,7 +197,9 @@ impl Command {
     /// Run it to its end.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         let began = Instant::now();
-        let result = self.run_to_the_end(began).await;
+        // On the heap: a look at the host waits for many commands at once, and all of them in one future would not fit
+        // on a worker's stack.
+        let result = Box::pin(self.run_to_the_end(began)).await;
         let milliseconds = began.elapsed().as_millis();
         match &result {
             Ok(outcome) if outcome.success() => tracing::debug!(command = %self, milliseconds, "ran"),

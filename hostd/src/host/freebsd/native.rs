@@ -37,19 +37,5 @@ pub mod templates {
 
 /// A look through a clone's browser.
 pub mod show {
-    use std::time::Duration;
-
-    /// What was seen.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Seen {
-        /// The page's title.
-        pub title: String,
-        /// The picture, as PNG.
-        pub picture: Vec<u8>,
-    }
-
-    /// Load a page in the browser behind an endpoint.
-    pub fn page(_: &str, _: &str, _: Duration) -> Result<Seen, String> {
-        Err("not in this build: ask browserd itself, POST /v1/navigate and /v1/screenshot".to_owned())
-    }
+    pub use crate::host::page::{Seen, load as page};
 }

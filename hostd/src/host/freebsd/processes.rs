@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) jid: u32,
+    /// It stands still.
+    pub(super) stopped: bool,
 }
 
 /// Read `ps -axo pid,jid,state`. The dead that nobody waited for are left out.
@@ -24,7 +26,10 @@ pub(super) fn read(text: &str) -> Result<Vec<Process>, Unreadable> {
     for line in lines {
         let words: Vec<&str> = line.split_whitespace().collect();
         let process = match words[..] {
-            [pid, jid, state] => digits(pid).zip(digits(jid)).map(|(pid, jid)| (Process { pid, jid }, state)),
+            [pid, jid, state] => {
+                let stopped = state.starts_with('T');
+                digits(pid).zip(digits(jid)).map(|(pid, jid)| (Process { pid, jid, stopped }, state))
+            }
             _ => None,
         };
         let Some((process, state)) = process else {
@@ -39,6 +44,12 @@ pub(super) fn read(text: &str) -> Result<Vec<Process>, Unreadable> {
         return unreadable("ps", text, "at least one process");
     }
     Ok(found)
+}
+
+/// Whether all that runs in this jail stands still, if anything does.
+pub(super) fn frozen(processes: &[Process], jid: u32) -> bool {
+    let mut theirs = processes.iter().filter(|process| process.jid == jid && jid != 0).peekable();
+    theirs.peek().is_some() && theirs.all(|process| process.stopped)
 }
 
 /// The processes inside this jail.

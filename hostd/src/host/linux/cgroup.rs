@@ -150,6 +150,20 @@ pub(super) fn oom_kills(cgroup: &Path) -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
 }
 
+/// Freeze everything in the clone's cgroup, or let it go on.
+pub(super) fn set_frozen(cgroup: &Path, frozen: bool) -> io::Result<()> {
+    std::fs::write(cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+}
+
+/// Whether everything in the clone's cgroup stands still, by the kernel's word.
+pub(super) fn is_frozen(cgroup: &Path) -> io::Result<bool> {
+    match std::fs::read_to_string(cgroup.join("cgroup.events")) {
+        Ok(text) => Ok(text.lines().any(|line| line == "frozen 1")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Kill everything in the clone's cgroup at once.
 pub(super) fn kill(cgroup: &Path) -> io::Result<()> {
     match std::fs::write(cgroup.join("cgroup.kill"), "1") {
@@ -198,6 +212,18 @@ mod tests {
         assert_eq!(read(&root.path().join("slice")), "+cpu +memory +pids");
         assert_eq!(read(&parent), "+cpu +memory +pids");
         assert!(enable(&parent, root.path()).unwrap_err().contains("is not below"));
+    }
+
+    #[test]
+    fn frozen_is_what_the_kernel_says() {
+        let cgroup = tempfile::tempdir().unwrap();
+        assert!(!is_frozen(cgroup.path()).unwrap());
+        set_frozen(cgroup.path(), true).unwrap();
+        assert_eq!(std::fs::read_to_string(cgroup.path().join("cgroup.freeze")).unwrap(), "1");
+        for (events, frozen) in [("populated 1\nfrozen 0\n", false), ("populated 1\nfrozen 1\n", true)] {
+            std::fs::write(cgroup.path().join("cgroup.events"), events).unwrap();
+            assert_eq!(is_frozen(cgroup.path()).unwrap(), frozen, "{events:?}: asked for is not yet done");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::errors::doing;
 use super::mounts::Mount;
 use super::storage::{self, Overlay};
-use super::template::Template;
+use super::template::{self, Template};
 use super::{checks, zfs};
 use crate::api::{CloneId, Finding, SnapshotName};
 use crate::config::{Config, StorageDriver};
@@ -73,6 +73,18 @@ impl Storage {
                     Ok((template.browser().to_owned(), template.version().to_owned()))
                 })
                 .await
+            }
+        }
+    }
+
+    /// What this snapshot of the template is now. One of ZFS cannot be made anew under its name as long as it has clones.
+    pub(super) async fn template_version(&self, snapshot: &SnapshotName) -> HostResult<String> {
+        let snapshot = snapshot.clone();
+        match self {
+            Storage::Zfs(_) => Ok(snapshot.into()),
+            Storage::Overlay(_, templates) => {
+                let Templates { folder, name } = templates.clone();
+                blocking(move || template::version(&folder, &name, &snapshot)).await
             }
         }
     }

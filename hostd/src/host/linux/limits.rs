@@ -114,6 +114,16 @@ impl Keeper {
         Ok(Some(if kept { limits } else { Limits::default() }))
     }
 
+    /// Whether the limits of a running clone can become those: what the cgroup counts for all of its processes can, what
+    /// each process or the file system brought along at its start cannot.
+    pub(super) fn can_change(&self, from: &Limits, to: &Limits) -> bool {
+        let fixed = |limits: &Limits| match self {
+            Keeper::Cgroup(_) => Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits },
+            Keeper::Rlimits { .. } => *limits,
+        };
+        fixed(from) == fixed(to)
+    }
+
     /// Remove the limits, and the run folder with whatever else is left in it.
     pub(super) fn remove(&self, name: &str, run: &Path, others: &[&str]) -> HostResult<()> {
         let what = Doing { object: format!("limits of {name}"), hint: "look for processes in it" };
@@ -137,6 +147,29 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_the_cgroup_counts_can_change_while_a_clone_runs() {
+        let wish = |change: fn(&mut Limits)| {
+            let mut limits =
+                Limits { memory_bytes: Some(2 << 30), open_files: Some(64), ..Limits::default() };
+            change(&mut limits);
+            limits
+        };
+        let (cgroup, rlimits) = (Keeper::Cgroup("/none".into()), Keeper::Rlimits { why: "a test".into() });
+        let base = wish(|_| {});
+        assert!(cgroup.can_change(&base, &base) && rlimits.can_change(&base, &base));
+        for change in [
+            |l: &mut Limits| l.memory_bytes = Some(1),
+            |l: &mut Limits| l.processes = Some(1),
+            |l: &mut Limits| l.cpu_percent = Some(1),
+        ] {
+            assert!(cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
+        }
+        for change in [|l: &mut Limits| l.open_files = Some(1), |l: &mut Limits| l.disk_bytes = Some(1)] {
+            assert!(!cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
+        }
+    }
 
     #[test]
     fn a_run_folder_without_its_file_is_not_overlooked() {

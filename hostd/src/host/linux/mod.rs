@@ -8,7 +8,7 @@
 //! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
 //! | egress | members of an nftables set | the slot's address | [`egress`] |
-//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`] |
+//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`], [`freezer`] |
 //! | service | browser in the sandbox | the jail it is in | [`processes`] |
 //!
 //! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
@@ -20,6 +20,7 @@ mod driver;
 mod egress;
 mod errors;
 mod files;
+mod freezer;
 mod jail;
 mod limits;
 mod mounts;
@@ -40,17 +41,18 @@ pub use template::{create as create_template, list as list_templates, remove as 
 
 use super::zfs::datasets::Datasets;
 use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
-use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
+use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
 use driver::Storage;
 use egress::Egress;
 use errors::{Doing, failed};
+use freezer::{Freezer, Subject};
 use limits::Keeper;
 use processes::{Held, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use supervisor::Orders;
@@ -68,6 +70,7 @@ struct Inner {
     config: Config,
     storage: Storage,
     keeper: Keeper,
+    freezer: Freezer,
     egress: Arc<Egress>,
     /// The clones' run folders.
     run: PathBuf,
@@ -100,6 +103,7 @@ impl LinuxHost {
             config: config.clone(),
             storage,
             keeper,
+            freezer: Freezer::default(),
             egress,
             run,
         })))
@@ -150,11 +154,15 @@ impl Inner {
                     seen.connections =
                         (members > 0 && members < all) || shared.remembered.contains(&names.slot);
                 }
-                Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
+                Part::Jail => {
+                    seen.jail = jail::look(&run).map_err(cannot)?;
+                    seen.frozen = seen.jail.is_some() && self.is_frozen(names).map_err(cannot)?;
+                }
                 Part::Service => {
                     let name = names.name.as_str();
                     seen.processes = shared.processes.of(name, &run, &self.keeper).map_err(cannot)?;
-                    seen.service_ready = jail::is_ready(&run);
+                    // One that is frozen would be waited for in vain.
+                    seen.service_ready = !self.is_frozen(names).map_err(cannot)? && jail::is_ready(&run);
                 }
             }
         }
@@ -270,6 +278,14 @@ impl Inner {
         held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
     }
 
+    fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
+        Subject { names, run, keeper: &self.keeper }
+    }
+
+    fn is_frozen(&self, names: &SlotNames) -> io::Result<bool> {
+        self.subject(names, &self.run(names)).is_frozen()
+    }
+
     /// End the supervisor, and with it everything inside.
     fn stop(&self, names: &SlotNames) -> HostResult<()> {
         let run = self.run(names);
@@ -352,6 +368,10 @@ impl Host for LinuxHost {
         self.0.storage.template(snapshot).await.map(drop)
     }
 
+    async fn template_version(&self, snapshot: &SnapshotName) -> HostResult<String> {
+        self.0.storage.template_version(snapshot).await
+    }
+
     async fn inventory(&self) -> HostResult<Inventory> {
         let datasets = self.0.storage.datasets(Part::ALL, None).await?;
         self.blocking(|inner| inner.inventory(datasets)).await
@@ -391,6 +411,10 @@ impl Host for LinuxHost {
         .await
     }
 
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        self.0.keeper.can_change(from, to)
+    }
+
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
         self.blocking(move |inner| {
@@ -428,11 +452,32 @@ impl Host for LinuxHost {
 
     async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
         let names = names.clone();
-        let signal = match signal {
-            ProcessSignal::Term => libc::SIGTERM,
-            ProcessSignal::Kill => libc::SIGKILL,
-        };
-        self.blocking(move |inner| inner.end(&names, signal)).await
+        match signal {
+            ProcessSignal::Term => self.blocking(move |inner| inner.end(&names, libc::SIGTERM)).await,
+            ProcessSignal::Kill => self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await,
+            ProcessSignal::Stop => self.freeze(&names).await,
+            ProcessSignal::Continue => self.thaw(&names).await,
+        }
+    }
+
+    async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.freezer.freeze(inner.subject(&names, &inner.run(&names)))).await
+    }
+
+    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.freezer.thaw(inner.subject(&names, &inner.run(&names)))).await
+    }
+
+    async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
+        let names = names.clone();
+        let what = Doing { object: format!("service of {}", names.name), hint: "look at hostd's log" };
+        self.blocking(move |inner| {
+            let answers = inner.freezer.answers(inner.subject(&names, &inner.run(&names)));
+            answers.map_err(|error| what.failed("cannot be asked", &error))
+        })
+        .await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
@@ -441,7 +486,11 @@ impl Host for LinuxHost {
 
     async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await
+        self.blocking(move |inner| {
+            inner.freezer.forget(&names);
+            inner.end(&names, libc::SIGKILL)
+        })
+        .await
     }
 
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {

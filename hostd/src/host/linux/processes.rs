@@ -64,11 +64,21 @@ impl Table {
 }
 
 fn parent(pid: u32) -> Option<u32> {
+    let (state, parent) = state_and_parent(pid)?;
+    // The dead are not counted.
+    (state != 'Z' && state != 'X').then_some(parent)
+}
+
+fn state_and_parent(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // "pid (name) state ppid …"; the name may contain anything, so from its end. The dead are not counted.
+    // "pid (name) state ppid …"; the name may contain anything, so from its end.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    (state != "Z" && state != "X").then(|| fields.next()?.parse().ok())?
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether a process stands still. One that is gone does.
+pub(super) fn is_stopped(pid: u32) -> bool {
+    state_and_parent(pid).is_none_or(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
 fn network_of(pid: u32) -> Option<u64> {
@@ -89,6 +99,11 @@ impl Held {
         Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
     }
 
+    /// Their numbers.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().map(|(pid, _)| *pid)
+    }
+
     pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
         let mut first = None;
         for (_, process) in &self.0 {
@@ -98,6 +113,13 @@ impl Held {
             }
         }
         first.map_or(Ok(()), Err)
+    }
+
+    /// Whether not one of them has ended.
+    pub(super) fn all_alive(&self) -> io::Result<bool> {
+        let mut watched: Vec<PollFd<'_>> =
+            self.0.iter().map(|(_, process)| PollFd::new(process.as_fd(), PollFlags::POLLIN)).collect();
+        Ok(poll(&mut watched, PollTimeout::ZERO)? == 0)
     }
 
     /// Wait until all of them have ended, at most this long.

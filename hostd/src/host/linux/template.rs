@@ -117,6 +117,30 @@ impl Template {
     }
 }
 
+/// What this template is now, without a look into its files: it is never written again, so it changes by being made anew,
+/// and its browser by being installed anew.
+pub(super) fn version(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<String> {
+    let path = templates.join(name).join(snapshot.as_str()).join(MANIFEST);
+    let read = || -> io::Result<String> {
+        let manifest: Manifest =
+            toml::from_str(&std::fs::read_to_string(&path)?).map_err(io::Error::other)?;
+        let state = |path: &Path| {
+            let meta = std::fs::metadata(path)?;
+            io::Result::Ok(format!("{}:{}:{}.{}", meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+        };
+        Ok(format!("{} {} {}", manifest.version, state(&path)?, state(&manifest.browser)?))
+    };
+    read().map_err(|error| {
+        let hint = format!("make it anew: hostctl template create --snapshot {snapshot}");
+        HostError::new(
+            HostErrorKind::Template,
+            path.display().to_string(),
+            format!("the template cannot be read: {error}"),
+            hint,
+        )
+    })
+}
+
 /// Make a template of the browser that this system has. One that is there is an error: templates do not change.
 pub fn create(
     templates: &Path,
@@ -268,6 +292,13 @@ mod tests {
         assert!(template.version().chars().any(|c| c.is_ascii_digit()), "{}", template.version());
         assert!(create(templates, "browser", &first, None).is_err(), "a template never changes");
         create(templates, "browser", &snapshot("two"), None).unwrap();
+        let before = version(templates, "browser", &snapshot("two")).unwrap();
+        assert_eq!(version(templates, "browser", &snapshot("two")).unwrap(), before);
+        remove(templates, "browser", &snapshot("two")).unwrap();
+        let gone = version(templates, "browser", &snapshot("two")).unwrap_err();
+        assert_eq!(gone.kind, HostErrorKind::Template);
+        create(templates, "browser", &snapshot("two"), None).unwrap();
+        assert_ne!(version(templates, "browser", &snapshot("two")).unwrap(), before, "made anew");
         remove(templates, "browser", &snapshot("two")).unwrap();
         let all = list(templates, "browser").unwrap();
         assert_eq!(all, [(first.clone(), Ok(template.version().to_owned()))]);

@@ -97,7 +97,7 @@ fn policy(orders: &Orders, program: &Path, data: &Path) -> Policy {
 }
 
 /// Whether browserd says that pages can be opened.
-fn is_ready(address: SocketAddr) -> bool {
+pub(super) fn is_ready(address: SocketAddr) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;

@@ -166,7 +166,13 @@ impl Supervisor {
 
     fn status(&self) -> Answer {
         // One that is just starting is not ready.
-        self.service.try_lock().map_or(Answer::Idle, |service| answer(service.as_ref()))
+        let Ok(mut service) = self.service.try_lock() else { return Answer::Idle };
+        if let Some(Ok(running)) = &mut *service
+            && !running.is_alive()
+        {
+            return Answer::Failed { message: "the browser ended".to_owned(), not_ready: false };
+        }
+        answer(service.as_ref())
     }
 }
 
