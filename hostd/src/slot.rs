@@ -11,6 +11,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
+/// ZFS allows names of 255 bytes; below the parent come a clone's name or what was moved aside, and a snapshot's name.
+const LONGEST_PARENT: usize = 120;
+
 /// The number of a slot, 1 to 999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
@@ -191,6 +194,15 @@ impl Pool {
             });
         if !dataset_ok {
             return wrong("parent_dataset", format!("{:?} is not a dataset's name", config.parent_dataset));
+        }
+        let length = config.parent_dataset.len();
+        if length > LONGEST_PARENT {
+            return wrong(
+                "parent_dataset",
+                format!(
+                    "is {length} bytes long: with the clones' names below it, {LONGEST_PARENT} are the most"
+                ),
+            );
         }
         Ok(Pool {
             prefix: config.prefix.clone(),

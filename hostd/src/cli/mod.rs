@@ -59,7 +59,7 @@ async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
         Command::Pool => pool::run(&remote, output).await,
         Command::Metrics => status::metrics(&remote).await,
         Command::Doctor(args) => doctor::run(remote, output, args).await,
-        Command::Template(args) => template::run(output, args),
+        Command::Template(args) => template::run(output, args).await,
         Command::Demo(args) => demo::run(&remote, output, args).await,
         Command::Call(args) => status::call(&remote, args).await,
         Command::Completions(args) => generate::completions(args.shell),

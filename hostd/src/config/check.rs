@@ -56,10 +56,10 @@ impl Config {
                 format!("{ip} is the address of {}: move the template or the pool", pool.name(slot)),
             );
         }
-        if let Some(Err(error)) = pool
+        if let Some(Err(error)) = &pool
             && error.key != "clones_dir"
         {
-            wrong(&format!("pool.{}", error.key), error.why);
+            wrong(&format!("pool.{}", error.key), error.why.clone());
         }
 
         let PoolConfig { size, flavors, first_slot, last_slot, .. } = &self.pool;
@@ -93,6 +93,11 @@ impl Config {
         let template = &self.host.template;
         let plain = template.starts_with(|c: char| c.is_ascii_alphanumeric())
             && template.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if let Some(Ok(pool)) = &pool
+            && (pool.slot_of_name(template).is_some() || *template == format!("{}-aside", pool.prefix()))
+        {
+            wrong("host.template", format!("{template:?} is the name of a clone in this pool"));
+        }
         if !plain || template.len() > 64 {
             wrong("host.template", format!("{template:?} is no template's name: letters, digits and . _ -"));
         }

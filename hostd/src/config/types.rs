@@ -317,7 +317,7 @@ pub struct FreebsdConfig {
     pub anchor: String,
     /// The PF table whose members may go out.
     pub table: String,
-    /// The devfs ruleset of the clones' jails.
+    /// The devfs ruleset of the clones' jails, as setup-host declares it. Bastille's own (13) also shows them bpf.
     #[schemars(range(min = 1, max = 65_535))]
     pub devfs_ruleset: u32,
     /// Bastille's folder, which must have mode 0750 or Bastille refuses to work.
@@ -338,7 +338,7 @@ impl Default for FreebsdConfig {
             epair_base: 10_000,
             anchor: "browser".into(),
             table: "browser_tasks".into(),
-            devfs_ruleset: 13,
+            devfs_ruleset: 72,
             bastille_prefix: "/usr/local/bastille".into(),
             console_logs: "/var/log/bastille".into(),
             template_ip: None,

@@ -13,7 +13,7 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
-mod trusted;
+pub mod page;
 pub mod zfs;
 
 pub use native::{helper, show, templates};

@@ -75,21 +75,13 @@ impl Machine {
     pub fn uninstall(mut self) {
         self.gone = true;
         uninstall();
-        until("the machine is what it was", || Inventory::now() == self.before || self.explain());
-    }
-
-    fn explain(&self) -> bool {
-        for line in self.before.differences(&Inventory::now()) {
-            println!("not yet as before: {line}");
-        }
-        false
+        self.before.until_again("hostd was taken off");
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
         if !self.gone {
-            println!("{}", journal());
             uninstall();
         }
     }
@@ -141,7 +133,20 @@ impl Inventory {
         ])
     }
 
-    pub fn differences(&self, now: &Inventory) -> Vec<String> {
+    /// Wait until everything is as it was.
+    pub fn until_again(&self, what: &str) {
+        let began = Instant::now();
+        loop {
+            let left = self.differences(&Inventory::now());
+            if left.is_empty() {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{what}, but:\n{}", left.join("\n"));
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    fn differences(&self, now: &Inventory) -> Vec<String> {
         let both = self.0.iter().zip(&now.0);
         both.flat_map(|((what, before), (_, now))| {
             let gone = before.difference(now).map(move |one| format!("{what}: {one} is gone"));

@@ -5,6 +5,7 @@ use super::interfaces::Interface;
 use super::jails::{self, Jail};
 use super::mounts::{self, Mount};
 use super::processes::{self, Process};
+use super::service::{ASK_PATIENCE, LOOK_PATIENCE};
 use super::{Inner, rctl};
 use crate::api::{EgressHealth, SnapshotName};
 use crate::host::zfs::datasets::Datasets;
@@ -111,11 +112,15 @@ impl Inner {
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let shared = self.shared(parts, Some(names)).await?;
         let mut seen = self.slot(names, &shared);
-        // Without a jail nobody answers, and asking an address that is not there takes seconds.
-        let live = seen.jail.as_ref().is_some_and(|jail| !jail.dying);
-        // Neither does one that stands still.
-        if parts.contains(&Part::Service) && (live || !parts.contains(&Part::Jail)) && !seen.frozen {
-            seen.service_ready = self.is_ready(names).await;
+        // One that stands still does not answer.
+        if parts.contains(&Part::Service) && !seen.frozen {
+            let live = seen.jail.as_ref().map(|jail| !jail.dying);
+            seen.service_ready = match (parts.contains(&Part::Jail), live) {
+                (false, _) => self.is_ready(names, ASK_PATIENCE).await,
+                (true, Some(true)) => self.is_ready(names, LOOK_PATIENCE).await,
+                // Without a jail nobody answers, and asking an address that is not there takes seconds.
+                (true, _) => false,
+            };
         }
         Ok(seen)
     }

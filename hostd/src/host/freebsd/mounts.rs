@@ -2,7 +2,7 @@
 
 use super::errors::{Meaning, Unreadable, meaning, refused, unreadable, whole};
 use super::files::Folder;
-use super::{Inner, commands, conf};
+use super::{Inner, commands, conf, jails};
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
@@ -84,11 +84,17 @@ pub(super) fn seen(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
 }
 
 impl Inner {
-    /// Unmount everything below the clone. Every place is tried; the first refusal is the answer.
+    /// Unmount everything below the clone. Every place is tried; the first refusal is the answer. The devices of a jail
+    /// that runs are left to jail(8), which takes them with the jail and would miss them.
     pub(super) async fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let mounts = self.mounts().await?;
+        let (mounts, jails) = tokio::try_join!(self.mounts(), self.jails())?;
+        let runs = jails::of(&jails, names).is_some_and(|jail| !jail.dying);
+        let devices = conf::root(names).join("dev");
+        let left_alone = |mount: &Mount| {
+            how == Unmount::Gentle && runs && mount.kind == "devfs" && Path::new(&mount.at) == devices
+        };
         let mut first = Ok(());
-        for mount in below(&mounts, names) {
+        for mount in below(&mounts, names).into_iter().filter(|mount| !left_alone(mount)) {
             first = first.and(self.unmount_one(names, &mount.at, how).await);
         }
         first

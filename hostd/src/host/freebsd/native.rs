@@ -20,36 +20,22 @@ pub mod templates {
     }
 
     /// Make a template.
-    pub fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
+    pub async fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
         bastilles()
     }
 
     /// The templates that are there.
-    pub fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+    pub async fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
         bastilles()
     }
 
     /// Remove a template.
-    pub fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
+    pub async fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
         bastilles()
     }
 }
 
 /// A look through a clone's browser.
 pub mod show {
-    use std::time::Duration;
-
-    /// What was seen.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Seen {
-        /// The page's title.
-        pub title: String,
-        /// The picture, as PNG.
-        pub picture: Vec<u8>,
-    }
-
-    /// Load a page in the browser behind an endpoint.
-    pub fn page(_: &str, _: &str, _: Duration) -> Result<Seen, String> {
-        Err("not in this build: ask browserd itself, POST /v1/navigate and /v1/screenshot".to_owned())
-    }
+    pub use crate::host::page::{Seen, load as page};
 }

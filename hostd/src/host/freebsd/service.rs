@@ -18,8 +18,11 @@ use tokio::net::TcpStream;
 
 /// How long the clone's own rc.d may take to stop browserd, which gives Chromium a few seconds of it.
 const STOP_PATIENCE: Duration = Duration::from_secs(12);
-/// How long one question whether it is ready may take, and the pause before the next.
-const ASK_PATIENCE: Duration = Duration::from_secs(5);
+/// How long one question whether it is ready may take when somebody waits for the answer, and when it is one thing among
+/// others that are looked at.
+pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+/// The pause before the next question.
 const PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// A PID file holds a number and perhaps a line's end.
@@ -93,8 +96,8 @@ impl Inner {
     }
 
     /// Whether browserd answers now that it is ready.
-    pub(super) async fn is_ready(&self, names: &SlotNames) -> bool {
-        matches!(ask(self.address(names), "/readyz").await, Ok(200))
+    pub(super) async fn is_ready(&self, names: &SlotNames, patience: Duration) -> bool {
+        matches!(ask(self.address(names), "/readyz", patience).await, Ok(200))
     }
 
     /// Wait until browserd is ready; the lifecycle's limit for a step ends the waiting.
@@ -103,7 +106,7 @@ impl Inner {
         let patience = Duration::from_secs(self.config.lifecycle.step_timeout_seconds);
         let mut pause = PAUSE;
         let wait = async {
-            while !self.is_ready(names).await {
+            while !self.is_ready(names, ASK_PATIENCE).await {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -131,7 +134,7 @@ fn named_by_file(root: &std::path::Path) -> Option<u32> {
 
 /// One question over HTTP, and the status of the answer. The other side is the clone: it is read a little and not
 /// waited for long.
-async fn ask(address: SocketAddr, path: &str) -> std::io::Result<u16> {
+async fn ask(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<u16> {
     let talk = async {
         let mut stream = TcpStream::connect(address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -146,7 +149,7 @@ async fn ask(address: SocketAddr, path: &str) -> std::io::Result<u16> {
         }
         status(&answer[..length]).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
     };
-    match tokio::time::timeout(ASK_PATIENCE, talk).await {
+    match tokio::time::timeout(patience, talk).await {
         Ok(result) => result,
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     }
@@ -228,10 +231,10 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        assert_eq!(ask(address, "/readyz").await.unwrap(), 503);
-        assert!(ask(address, "/readyz").await.is_err());
-        assert_eq!(ask(address, "/readyz").await.unwrap(), 200);
+        assert_eq!(ask(address, "/readyz", ASK_PATIENCE).await.unwrap(), 503);
+        assert!(ask(address, "/readyz", ASK_PATIENCE).await.is_err());
+        assert_eq!(ask(address, "/readyz", ASK_PATIENCE).await.unwrap(), 200);
         answering.await.unwrap();
-        assert!(ask(address, "/readyz").await.is_err(), "nobody listens");
+        assert!(ask(address, "/readyz", ASK_PATIENCE).await.is_err(), "nobody listens");
     }
 }

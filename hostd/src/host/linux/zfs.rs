@@ -16,6 +16,7 @@ use crate::host::zfs::template::TemplateSeen;
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
 use crate::slot::{Pool, SlotNames};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Nothing in a clone's files is a device, or gives rights, or is run.
 const OPTIONS: &[&str] = &["devices=off", "setuid=off", "exec=off"];
@@ -24,7 +25,8 @@ pub(super) const BOUND: &str = "zfs clones with a quota";
 
 /// The driver for this configuration.
 pub(super) fn open(config: &Config, pool: &Pool) -> Zfs {
-    let tools = Tools::new(&config.host.tool_folders);
+    let patience = Duration::from_secs(config.lifecycle.step_timeout_seconds);
+    let tools = Tools::new(&config.host.tool_folders).within(patience);
     Zfs::new(&tools, pool, config.pool.clones_dir.clone(), &config.host.template, OPTIONS)
 }
 

@@ -77,7 +77,8 @@ impl Zfs {
             return read.map(Some).map_err(|error| unreadable(dataset, &error));
         }
         match Refusal::of(&outcome) {
-            Refusal { why: Why::Missing, .. } => Ok(None),
+            // Only itself: one below it may go away while we look.
+            Refusal { why: Why::Missing, words } if words.contains(&format!("'{dataset}'")) => Ok(None),
             refusal => Err(refusal.about(dataset)),
         }
     }

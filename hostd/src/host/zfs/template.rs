@@ -86,7 +86,14 @@ impl Zfs {
         version: &str,
     ) -> HostResult<()> {
         let [top, _] = self.layout().snapshots(snapshot);
-        self.must(self.layout().take_snapshot(snapshot, browser, version), &top).await
+        match self.try_to(self.layout().take_snapshot(snapshot, browser, version)).await? {
+            Ok(()) => Ok(()),
+            Err(Refusal { why: Why::Exists, words }) => {
+                let hint = "a template never changes: take another snapshot name";
+                Err(HostError::new(HostErrorKind::Template, top, words, hint))
+            }
+            Err(refusal) => Err(refusal.about(&top)),
+        }
     }
 
     /// Remove a snapshot of the template that no clone is made from.

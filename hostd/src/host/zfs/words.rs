@@ -53,7 +53,15 @@ pub struct Refusal {
 impl Refusal {
     /// The meaning of an outcome that is no success.
     pub fn of(outcome: &Outcome) -> Refusal {
-        Refusal { why: why(&outcome.stderr), words: outcome.complaint() }
+        let why = why(&outcome.stderr);
+        // What is in the way, and not what zfs advises about it.
+        let words = match (&why, outcome.stderr.lines().next()) {
+            (Why::Children(names) | Why::Dependents(names), Some(first)) => {
+                format!("{first}: {}", names.join(", "))
+            }
+            _ => outcome.complaint(),
+        };
+        Refusal { why, words }
     }
 
     /// As an error about a dataset.

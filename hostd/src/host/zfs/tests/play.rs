@@ -234,8 +234,13 @@ async fn a_forced_unmount_takes_the_inner_one_first() {
 #[tokio::test]
 async fn a_look_tells_absent_from_broken() {
     let play = Play::new(&[MISSING]);
+    // One below it went away meanwhile: that is no answer.
+    assert_eq!(kind(play.zfs.look_at(&names()).await), HostErrorKind::Failed);
+    let absent = format!("cannot open '{TOP}': dataset does not exist\n");
+    let play = Play::new(&[(1, "", &absent)]);
     assert!(play.zfs.look_at(&names()).await.unwrap().storage(&layout(), &names()).is_none());
-    assert_eq!(kind(Play::new(&[MISSING]).zfs.look_all().await), HostErrorKind::NotReady);
+    let absent = "cannot open 'zroot/bastille/jails': dataset does not exist\n";
+    assert_eq!(kind(Play::new(&[(1, "", absent)]).zfs.look_all().await), HostErrorKind::NotReady);
     // A success without a word, and half a word.
     assert_eq!(kind(Play::new(&[DONE]).zfs.look_at(&names()).await), HostErrorKind::Failed);
     let half = (0, "zroot/bastille/jails/browsertask007\torigin\t-\t-\n", "");
