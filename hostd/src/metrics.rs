@@ -112,6 +112,11 @@ impl Metrics {
             "How long each stage of a create took",
             self.stages.clone(),
         );
+        registry.register(
+            "hostd_tool_runs",
+            "Programs that were started, by tool",
+            crate::host::command::runs().clone(),
+        );
         registry.register("hostd_reaped", "Clones the reaper took, by reason", self.reaped.clone());
         registry.register(
             "hostd_reap_failures",

@@ -49,6 +49,14 @@ impl Config {
             }
         }
 
+        for folder in &self.host.tool_folders {
+            if let Some(what) = path_problem(folder) {
+                wrong("host.tool_folders", what);
+            } else if folder.to_string_lossy().contains(':') {
+                wrong("host.tool_folders", format!("\"{}\" contains a colon", folder.display()));
+            }
+        }
+
         let template = &self.host.template;
         let plain = template.starts_with(|c: char| c.is_ascii_alphanumeric())
             && template.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));

@@ -163,6 +163,9 @@ pub struct HostConfig {
     /// The snapshot a create takes when it names none.
     #[schemars(with = "String")]
     pub snapshot: SnapshotName,
+    /// Where the system's tools are found, the first folder first. They must belong to root and be writable by nobody
+    /// else.
+    pub tool_folders: Vec<PathBuf>,
 }
 
 impl Default for HostConfig {
@@ -171,6 +174,9 @@ impl Default for HostConfig {
             driver: HostDriver::Native,
             template: "browser".into(),
             snapshot: SnapshotName::try_from("default".to_owned()).expect("a valid snapshot name"),
+            tool_folders: ["/sbin", "/bin", "/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"]
+                .map(PathBuf::from)
+                .into(),
         }
     }
 }

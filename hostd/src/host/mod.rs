@@ -4,6 +4,7 @@
 //! All effects are idempotent: ensuring what is there and removing what is absent succeed. None of
 //! them touches an object that carries another identity than the clone's own.
 
+pub mod command;
 #[cfg(feature = "fake-host")]
 pub mod fake;
 #[cfg(target_os = "linux")]
@@ -11,6 +12,7 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod native;
+mod trusted;
 
 pub use native::{helper, show, templates};
 

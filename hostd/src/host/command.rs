@@ -1,0 +1,473 @@
+//! The one way in which hostd runs another program.
+//!
+//! A [`Tool`] is found once, in the folders that the configuration names (never in a caller's `PATH`), and only if nobody
+//! but root could have put it there. It gets its arguments as a list, a fixed environment, `/` as its folder, nothing to
+//! read, a process group of its own, a deadline, and room for so much output and no more. Whatever ends the run early (the
+//! deadline, too much output, a caller that drops the future) ends the whole group. A run that ends by itself leaves the
+//! group alone: `jail -c` starts daemons that must live on, and they may keep its pipes open, so what counts is what was
+//! written when the program itself ended.
+//!
+//! An exit code is an outcome, not an error: only the driver of a tool knows what its codes and words mean.
+
+use super::trusted;
+use super::{HostError, HostErrorKind};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use std::fmt;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use tokio::net::unix::pipe;
+use tokio::process::Child;
+
+/// How long a command may take when its driver does not say. The lifecycle's own limit for a step is usually shorter.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How much a command may write on each of its two outputs when its driver does not say.
+const MOST_OUTPUT: usize = 4 << 20;
+/// How long a group gets to end after it was asked to, and to disappear after it was killed.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Which tool.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ToolLabel {
+    tool: &'static str,
+}
+
+static RUNS: LazyLock<Family<ToolLabel, Counter>> = LazyLock::new(Family::default);
+
+/// How often this process started each tool.
+pub fn runs() -> &'static Family<ToolLabel, Counter> {
+    &RUNS
+}
+
+/// How often this process started one tool.
+pub fn runs_of(tool: &'static str) -> u64 {
+    RUNS.get_or_create(&ToolLabel { tool }).get()
+}
+
+/// Where the tools are.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    folders: Arc<[PathBuf]>,
+}
+
+impl Tools {
+    /// Tools in these folders, the first one first.
+    pub fn new(folders: &[PathBuf]) -> Tools {
+        Tools { folders: folders.into() }
+    }
+
+    /// Find a tool. One that is missing or not to be trusted says so when it is run, and to who asks for its path.
+    pub fn find(&self, name: &'static str) -> Tool {
+        let place = self.place(name).map(Into::into);
+        if let Err(error) = &place {
+            tracing::warn!(%error, "a tool cannot be used");
+        }
+        Tool { name, place, search: self.search().into() }
+    }
+
+    fn place(&self, name: &'static str) -> Result<PathBuf, ToolError> {
+        for folder in self.folders.iter() {
+            let path = match folder.join(name).canonicalize() {
+                Ok(path) => path,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(ToolError::Untrusted { name, why: error.to_string() }),
+            };
+            return match trusted::executable(&path) {
+                Ok(()) => Ok(path),
+                Err(why) => Err(ToolError::Untrusted { name, why }),
+            };
+        }
+        Err(ToolError::Missing { name, folders: self.search() })
+    }
+
+    /// The folders as a search path, for tools that start others.
+    fn search(&self) -> String {
+        let folders: Vec<_> = self.folders.iter().map(|folder| folder.to_string_lossy()).collect();
+        folders.join(":")
+    }
+}
+
+/// Why a tool cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ToolError {
+    /// In none of the folders.
+    #[error("no {name} in {folders}")]
+    Missing {
+        /// The tool.
+        name: &'static str,
+        /// Where it was looked for.
+        folders: String,
+    },
+    /// Others could have changed it.
+    #[error("{name} is not run as root: {why}")]
+    Untrusted {
+        /// The tool.
+        name: &'static str,
+        /// Who could have.
+        why: String,
+    },
+}
+
+/// A program on this host.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    name: &'static str,
+    place: Result<Arc<Path>, ToolError>,
+    search: Arc<str>,
+}
+
+impl Tool {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> Result<&Path, &ToolError> {
+        self.place.as_deref()
+    }
+
+    /// A run of it with these arguments.
+    pub fn with<A: Into<String>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
+        Command {
+            tool: self.clone(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            deadline: DEADLINE,
+            most_output: MOST_OUTPUT,
+        }
+    }
+}
+
+/// One run of a tool, about to be made.
+#[derive(Debug, Clone)]
+pub struct Command {
+    tool: Tool,
+    arguments: Vec<String>,
+    deadline: Duration,
+    most_output: usize,
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.tool.name)?;
+        self.arguments.iter().try_for_each(|argument| match argument {
+            plain if !plain.is_empty() && !plain.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                write!(f, " {plain}")
+            }
+            other => write!(f, " {other:?}"),
+        })
+    }
+}
+
+impl Command {
+    /// It must have ended after this time.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Command {
+        Command { deadline, ..self }
+    }
+
+    /// It may write this many bytes on each of its outputs.
+    #[must_use]
+    pub fn at_most(self, most_output: usize) -> Command {
+        Command { most_output, ..self }
+    }
+
+    /// The arguments, without the tool's name.
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    /// Run it to its end.
+    pub async fn run(self) -> Result<Outcome, CommandError> {
+        let began = Instant::now();
+        let result = self.run_to_the_end(began).await;
+        let milliseconds = began.elapsed().as_millis();
+        match &result {
+            Ok(outcome) => tracing::debug!(command = %self, ended = %outcome.ended, milliseconds, "ran"),
+            Err(error) => tracing::debug!(%error, milliseconds, "did not run to its end"),
+        }
+        result
+    }
+
+    async fn run_to_the_end(&self, began: Instant) -> Result<Outcome, CommandError> {
+        let problem = |problem| CommandError { tool: self.tool.name, command: self.to_string(), problem };
+        let lost = |error: io::Error| problem(Problem::Lost(error.to_string()));
+        let place = self.tool.place.as_deref().map_err(|error| problem(Problem::Tool(error.clone())))?;
+        let (mut stdout, out) = Collected::new(self.most_output).map_err(lost)?;
+        let (mut stderr, err) = Collected::new(self.most_output).map_err(lost)?;
+        let mut running = Running::start(place, &self.arguments, &self.tool.search, out, err)
+            .map_err(|error| problem(Problem::Start(error.to_string())))?;
+        RUNS.get_or_create(&ToolLabel { tool: self.tool.name }).inc();
+
+        let ended = {
+            let reading = async {
+                match tokio::try_join!(stdout.follow(), stderr.follow()) {
+                    Err(over) => over,
+                    // Both closed by a program that goes on: only its end or the deadline counts.
+                    Ok(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                ended = running.0.wait() => Ok(ended),
+                over = reading => Err(over),
+                () = tokio::time::sleep(self.deadline) => Err(Problem::Deadline(self.deadline)),
+            }
+        };
+        let ended = match ended {
+            Ok(ended) => Ended::from(ended.map_err(lost)?),
+            Err(why) => {
+                running.end().await;
+                return Err(problem(why));
+            }
+        };
+        // What the program itself wrote is in the pipes by now; its children may write on, and are not waited for.
+        stdout.drain().and_then(|()| stderr.drain()).map_err(problem)?;
+        Ok(Outcome {
+            tool: self.tool.name,
+            command: self.to_string(),
+            ended,
+            stdout: stdout.bytes,
+            stderr: String::from_utf8_lossy(&stderr.bytes).into_owned(),
+            duration: began.elapsed(),
+        })
+    }
+}
+
+/// A program with its process group. Dropped before its end, the whole group is killed.
+struct Running(Child);
+
+impl Running {
+    fn start(
+        place: &Path,
+        arguments: &[String],
+        search: &str,
+        out: Stdio,
+        err: Stdio,
+    ) -> io::Result<Running> {
+        tokio::process::Command::new(place)
+            .args(arguments)
+            .env_clear()
+            .envs([("PATH", search), ("LC_ALL", "C"), ("HOME", "/")])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map(Running)
+    }
+
+    /// Ask the group to end, then end it.
+    async fn end(&mut self) {
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            self.signal(signal);
+            if tokio::time::timeout(LAST_WORDS, self.0.wait()).await.is_ok() && signal == Signal::SIGKILL {
+                return;
+            }
+        }
+    }
+
+    /// Signal the group. Its number is nobody else's as long as its leader was not waited for.
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
+            let _ = killpg(Pid::from_raw(group), signal);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.signal(Signal::SIGKILL);
+    }
+}
+
+/// One output of a program, with a bound.
+struct Collected {
+    pipe: pipe::Receiver,
+    bytes: Vec<u8>,
+    most: usize,
+    /// There was more than that.
+    over: bool,
+}
+
+impl Collected {
+    /// The reading side, and the writing side for the program.
+    fn new(most: usize) -> io::Result<(Collected, Stdio)> {
+        let (writer, reader) = pipe::pipe()?;
+        let writer = writer.into_blocking_fd()?;
+        Ok((Collected { pipe: reader, bytes: Vec::new(), most, over: false }, writer.into()))
+    }
+
+    /// Read until everybody has closed the other side.
+    async fn follow(&mut self) -> Result<(), Problem> {
+        loop {
+            self.pipe.readable().await.map_err(|error| Problem::Lost(error.to_string()))?;
+            let mut piece = [0; 8192];
+            match self.pipe.try_read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(count) => self.take(&piece[..count])?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(Problem::Lost(error.to_string())),
+            }
+        }
+    }
+
+    /// Read what is there now. Asks the kernel and not the runtime, which may not have heard of the last bytes yet.
+    fn drain(&mut self) -> Result<(), Problem> {
+        self.take(&[])?;
+        loop {
+            let mut piece = [0; 8192];
+            match nix::unistd::read(&self.pipe, &mut piece) {
+                Ok(0) | Err(nix::errno::Errno::EAGAIN) => return Ok(()),
+                Ok(count) => self.take(&piece[..count])?,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(Problem::Lost(error.to_string())),
+            }
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) -> Result<(), Problem> {
+        self.over |= self.bytes.len() + piece.len() > self.most;
+        if self.over {
+            return Err(Problem::TooMuch(self.most));
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// By itself, with this exit code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl From<ExitStatus> for Ended {
+    fn from(status: ExitStatus) -> Ended {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Ended::Code(code),
+            (None, signal) => Ended::Signal(signal.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Code(code) => write!(f, "exit code {code}"),
+            Ended::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+/// What a program that ran to its end left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The tool's name.
+    pub tool: &'static str,
+    /// The command, for errors and logs.
+    pub command: String,
+    /// How it ended.
+    pub ended: Ended,
+    /// What it wrote, byte by byte.
+    pub stdout: Vec<u8>,
+    /// What it complained about. Bytes that are no text are replaced.
+    pub stderr: String,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl Outcome {
+    /// Exit code 0. Whether it did what it was asked to is another question.
+    pub fn success(&self) -> bool {
+        self.ended == Ended::Code(0)
+    }
+
+    /// What it wrote, if that is text.
+    pub fn text(&self) -> Result<&str, CommandError> {
+        std::str::from_utf8(&self.stdout).map_err(|_| CommandError {
+            tool: self.tool,
+            command: self.command.clone(),
+            problem: Problem::NoText,
+        })
+    }
+
+    /// How it ended and its complaint on one line, for errors.
+    pub fn complaint(&self) -> String {
+        let words: Vec<&str> = self.stderr.split_whitespace().collect();
+        match words.is_empty() {
+            true => format!("{} and no word of why", self.ended),
+            false => words.join(" "),
+        }
+    }
+}
+
+/// A run without an outcome.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{command}: {problem}")]
+pub struct CommandError {
+    /// The tool's name.
+    pub tool: &'static str,
+    /// The command.
+    pub command: String,
+    /// What happened.
+    pub problem: Problem,
+}
+
+/// What can happen to a run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The tool is missing, or others could have changed it.
+    #[error(transparent)]
+    Tool(ToolError),
+    /// The system did not start it.
+    #[error("cannot be started: {0}")]
+    Start(String),
+    /// It took too long and was ended.
+    #[error("took longer than {} s and was ended", .0.as_secs_f32())]
+    Deadline(Duration),
+    /// It wrote too much and was ended.
+    #[error("wrote more than {0} bytes and was ended")]
+    TooMuch(usize),
+    /// What it wrote is no text.
+    #[error("wrote something that is no text")]
+    NoText,
+    /// Its end or its output could not be followed.
+    #[error("was lost sight of: {0}")]
+    Lost(String),
+}
+
+impl From<CommandError> for HostError {
+    fn from(error: CommandError) -> HostError {
+        let (kind, hint) = match &error.problem {
+            Problem::Tool(ToolError::Missing { .. }) => {
+                (HostErrorKind::NotReady, "install it, or name its folder in host.tool_folders")
+            }
+            Problem::Tool(ToolError::Untrusted { .. }) => (
+                HostErrorKind::NotReady,
+                "give the file and the folders above it to root, writable by nobody else",
+            ),
+            Problem::Deadline(_) => {
+                (HostErrorKind::Timeout, "look at the host's load, its disks and hostd's log")
+            }
+            _ => (HostErrorKind::Failed, "run the command by hand and look at what it says"),
+        };
+        HostError::new(kind, error.command, error.problem.to_string(), hint)
+    }
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;
