@@ -10,8 +10,8 @@ mod lab;
 use browserd::api::types::{Cookie, Navigate, Screenshot, SetCookies, Text};
 use browserd::client::Client as Browserd;
 use daemon::{Home, create, until};
-use hostd::api::{CloneInfo, CloneParams, CloneState};
-use hostd::client::Client;
+use hostd::api::{CloneInfo, CloneState};
+use lab::life::{block_on, destroy, home, made};
 use lab::{Lab, PORT, PUBLIC, in_private_machine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,25 +26,8 @@ fn browserd() -> PathBuf {
 }
 
 /// A daemon's home with this program as browserd; an empty path is none.
-fn home(lab: &Lab, program: &Path) -> Home {
-    let mut settings = lab.settings();
-    settings.push(format!("linux.browserd={}", program.display()));
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    Home::new(&settings)
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
-}
-
-async fn made(client: &Client, home: &Home, id: &str) -> CloneInfo {
-    let created = client.create(create(id)).await;
-    created.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone
-}
-
-async fn destroy(client: &Client, clone: &CloneInfo) {
-    let clone_id = clone.clone_id.clone().unwrap();
-    client.destroy(CloneParams { name: clone.name.clone(), clone_id, progress_token: None }).await.unwrap();
+fn home_with(lab: &Lab, program: &Path) -> Home {
+    home(lab, &[&format!("linux.browserd={}", program.display())])
 }
 
 /// The clone's browserd, by the endpoint of the create's answer.
@@ -60,13 +43,13 @@ fn go(path: &str) -> Navigate {
 #[test]
 fn a_page_is_rendered_by_browserd() {
     in_private_machine("a_page_is_rendered_by_browserd", |lab| {
-        let home = home(lab, &browserd());
+        let home = home_with(lab, &browserd());
         block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
             let before = lab.inventory(home.path());
             for cycle in 0..3 {
-                let clone = made(&client, &home, &format!("browserd-{cycle}")).await;
+                let clone = made(&client, &format!("browserd-{cycle}"), &home).await;
                 assert_eq!(clone.state, CloneState::Ready);
                 assert_eq!(clone.endpoint, Some(format!("http://{}:8080", clone.ip)));
                 let browser = client_of(&clone);
@@ -91,11 +74,11 @@ fn a_page_is_rendered_by_browserd() {
 #[test]
 fn cookies_stay_in_their_clone() {
     in_private_machine("cookies_stay_in_their_clone", |lab| {
-        let home = home(lab, &browserd());
+        let home = home_with(lab, &browserd());
         block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
-            let (one, two) = (made(&client, &home, "one").await, made(&client, &home, "two").await);
+            let (one, two) = (made(&client, "one", &home).await, made(&client, "two", &home).await);
             let (first, second) = (client_of(&one), client_of(&two));
 
             // As in a storageState file: a session cookie and a lasting one, both host-only.
@@ -241,11 +224,11 @@ fn the_browser_is_confined_as_without_browserd() {
     in_private_machine("the_browser_is_confined_as_without_browserd", |lab| {
         let mut seen = Vec::new();
         for program in [browserd(), PathBuf::new()] {
-            let home = home(lab, &program);
+            let home = home_with(lab, &program);
             block_on(async {
                 let daemon = home.start().await;
                 let client = daemon.client().await;
-                let clone = made(&client, &home, "confined").await;
+                let clone = made(&client, "confined", &home).await;
                 if program.as_os_str().is_empty() {
                     let mut page = tokio::task::block_in_place(|| {
                         let mut page = lab::Page::open(clone.endpoint.as_deref().unwrap());
@@ -312,7 +295,7 @@ fn a_word_alone_makes_no_clone_ready() {
             (program("ended", "#!/usr/bin/perl\nexit 4;\n"), "browserd"),
         ];
         for (program, expected) in cases {
-            let home = home(lab, &program);
+            let home = home_with(lab, &program);
             block_on(async {
                 let daemon = home.start().await;
                 let client = daemon.client().await;

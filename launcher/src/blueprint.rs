@@ -84,6 +84,8 @@ pub(crate) struct Wishes {
     pub(crate) filtered: bool,
     /// The resolver to ask in that namespace; without one the browser resolves nothing.
     pub(crate) resolver: Option<std::net::IpAddr>,
+    /// Open files of one process; the sandbox's own limit if not given.
+    pub(crate) open_files: Option<u64>,
     /// Downloads into folders that the browser does not see are wanted (clients that name a folder over the pipe).
     pub(crate) stage_downloads: bool,
     /// Nothing will be started: folders keep their owner and stay free.
@@ -231,6 +233,7 @@ impl Blueprint {
         policy.limits.memory_bytes = config.memory_mib.map(|mib| mib << 20);
         policy.limits.processes = config.max_processes;
         policy.limits.cpu_percent = config.cpu_percent;
+        policy.limits.open_files = wishes.open_files.unwrap_or(policy.limits.open_files);
         if config.on_missing == OnMissing::Warn {
             for layer in Layer::ALL.into_iter().filter(|layer| layer.may_be_missing()) {
                 policy.layers.set(layer, Requirement::Optional);

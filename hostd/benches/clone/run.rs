@@ -1,11 +1,12 @@
 //! The rounds: one clone after the other, then many at once.
 
-use crate::daemon::{Home, create, until};
+use crate::daemon::{Home, create};
 use crate::floor::Floor;
+use crate::lab::life::{block_on, home, params, until_empty};
 use crate::lab::{Lab, in_private_machine};
 use crate::load::{Busy, own_seconds};
 use crate::table::{Goal, Table};
-use hostd::api::{CloneInfo, CloneParams, ListParams, StageTiming};
+use hostd::api::StageTiming;
 use hostd::client::Client;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -49,15 +50,10 @@ fn browserd() -> PathBuf {
 
 fn measure(lab: &Lab) {
     let (rounds, many) = (number("HOSTD_BENCH_ROUNDS", 15), number("HOSTD_BENCH_CLONES", 20));
-    let mut settings = lab.settings();
-    settings.push(format!("linux.browserd={}", browserd().display()));
-    settings.push("log.filter=warn".to_owned());
-    settings.push("lifecycle.step_timeout_seconds=120".to_owned());
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let home = Home::new(&settings);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let program = format!("linux.browserd={}", browserd().display());
+    let home = home(lab, &[&program, "log.filter=warn", "lifecycle.step_timeout_seconds=120"]);
     let mut table = Table::default();
-    runtime.block_on(async {
+    block_on(async {
         let daemon = home.start().await;
         let client = daemon.client().await.with_timeout(Duration::from_secs(300));
         let mut floor = Floor::new(&lab.templates);
@@ -90,12 +86,12 @@ fn measure(lab: &Lab) {
             serial.push(took);
             idle.push(waiting);
         }
-        until_empty(&client).await;
+        until_empty(&daemon).await;
         serial.sort_by(f64::total_cmp);
         parallel(&client, &home, many, serial[serial.len() / 2], &mut table).await;
         idle.sort_by(f64::total_cmp);
         table.figure("processors idle, one create at a time", idle[idle.len() / 2] * 100.0, "%", None);
-        until_empty(&client).await;
+        until_empty(&daemon).await;
         daemon.stop().await;
     });
     table.goal("all but the browser", Goal::Milliseconds(25.0));
@@ -147,19 +143,4 @@ async fn timed<T>(work: impl Future<Output = T>) -> (T, f64) {
 
 fn seconds(stages: &[StageTiming], name: &str) -> f64 {
     stages.iter().filter(|stage| stage.stage == name).map(|stage| stage.seconds).sum()
-}
-
-fn params(clone: &CloneInfo) -> CloneParams {
-    CloneParams {
-        name: clone.name.clone(),
-        clone_id: clone.clone_id.clone().expect("an id"),
-        progress_token: None,
-    }
-}
-
-async fn until_empty(client: &Client) {
-    until("no clone is left", async || {
-        client.list(ListParams::default()).await.is_ok_and(|list| list.clones.is_empty())
-    })
-    .await;
 }

@@ -5,7 +5,7 @@ use super::output::{Answer, Failure, Output};
 use super::text::{Table, Tone};
 use crate::api::ErrorCode;
 use crate::config;
-use crate::host::{HostError, templates};
+use crate::host::{HostError, HostErrorKind, templates};
 use serde_json::json;
 
 pub(super) fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure> {
@@ -22,7 +22,7 @@ pub(super) fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure
             Ok(Answer { data: json!({ "template": name, "snapshot": snapshot, "version": version }), text })
         }
         TemplateCommand::Rm { snapshot } => {
-            templates::remove(folder, name, &snapshot).map_err(failure)?;
+            templates::remove(folder, name, &snapshot, &config.pool.clones_dir).map_err(failure)?;
             let text = format!("template {name}, snapshot {snapshot} is removed\n");
             Ok(Answer { data: json!({ "template": name, "snapshot": snapshot }), text })
         }
@@ -48,5 +48,9 @@ pub(super) fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure
 }
 
 fn failure(error: HostError) -> Failure {
-    Failure::of(ErrorCode::TemplateUnusable, error.to_string()).hint(error.hint)
+    let code = match error.kind {
+        HostErrorKind::Busy => ErrorCode::TemplateInUse,
+        _ => ErrorCode::TemplateUnusable,
+    };
+    Failure::of(code, error.to_string()).hint(error.hint)
 }

@@ -233,6 +233,8 @@ impl Default for EgressConfig {
 pub struct LinuxConfig {
     /// Folder of the templates: TEMPLATE/SNAPSHOT below it.
     pub templates: PathBuf,
+    /// How a clone's size is bounded.
+    pub bound: DiskBound,
     /// How a clone's limits must be kept.
     pub limits: LimitsDemand,
     /// The cgroup v2 folder for the clones, delegated to hostd. Empty: hostd below the root of cgroup v2.
@@ -246,11 +248,27 @@ impl Default for LinuxConfig {
         Self {
             // The same in every build: no other system reads it.
             templates: DefaultDirs::linux().state.join("templates"),
+            bound: DiskBound::Tmpfs,
             limits: LimitsDemand::Cgroup,
             cgroup: PathBuf::new(),
             browserd: "/usr/local/libexec/browserd".into(),
         }
     }
+}
+
+/// How a clone's size (clone_limits.disk_bytes) is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskBound {
+    /// What a clone changes is in memory. Cheapest to make and to remove, never on a disk, and counted with its memory.
+    Tmpfs,
+    /// On the disk of pool.clones_dir, by its file system's project quotas: ext4 or XFS, mounted with prjquota.
+    ProjectQuota,
+    /// On that disk, in a sparse file with a file system of its own, for disks without quotas. Needs mke2fs and loop
+    /// devices.
+    Loop,
+    /// On that disk: project_quota where it has them, else loop.
+    Auto,
 }
 
 /// How a clone's limits must be kept.

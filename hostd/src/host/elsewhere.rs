@@ -29,7 +29,7 @@ pub mod templates {
     }
 
     /// Remove a template.
-    pub fn remove(_: &Path, _: &str, _: &SnapshotName) -> HostResult<()> {
+    pub fn remove(_: &Path, _: &str, _: &SnapshotName, _: &Path) -> HostResult<()> {
         Err(none())
     }
 }

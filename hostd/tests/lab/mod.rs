@@ -8,6 +8,8 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod life;
+
 use launcher::cdp::Connection;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};

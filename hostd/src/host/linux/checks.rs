@@ -17,9 +17,10 @@ const PLAUSIBLE_TIME: u64 = 1_735_689_600;
 const LANDLOCK_ABI: u8 = 6;
 
 pub(super) fn run(inner: &Inner) -> Vec<Finding> {
-    let mut findings = vec![root(), filesystem("overlay"), filesystem("tmpfs")];
+    let mut findings = vec![root(), filesystem("overlay"), filesystem("tmpfs"), bound(inner)];
     findings.extend(sandbox());
     findings.push(limits(inner));
+    findings.extend(rates(inner));
     findings.push(egress(inner));
     findings.extend(forwarding(inner));
     findings.push(template(inner));
@@ -70,6 +71,14 @@ fn filesystem(kind: &str) -> Finding {
     }
 }
 
+/// How the clones' size is bounded.
+fn bound(inner: &Inner) -> Finding {
+    match inner.overlay.check_bound() {
+        Ok(word) => good("storage", word),
+        Err((why, fix)) => finding("storage", Severity::Error, why, fix),
+    }
+}
+
 /// Every layer of the sandbox, found out by trying. Limits are hostd's own affair here.
 fn sandbox() -> Vec<Finding> {
     let report = preflight::check(None, LANDLOCK_ABI);
@@ -106,6 +115,21 @@ fn limits(inner: &Inner) -> Finding {
             "boot with systemd.unified_cgroup_hierarchy=1, or accept it: linux.limits = \"available\"",
         ),
     }
+}
+
+/// Rates that somebody configured and nobody keeps.
+fn rates(inner: &Inner) -> Option<Finding> {
+    let granted = inner.config.clone_limits.grant(None);
+    let missing: Vec<&str> =
+        inner.keeper.not_kept(&granted).into_iter().filter(|name| name.ends_with("_per_second")).collect();
+    (!missing.is_empty()).then(|| {
+        finding(
+            "rates",
+            Severity::Warning,
+            format!("clone_limits: {} are not kept on this host", missing.join(", ")),
+            "set them to 0: by default a clone's files are in memory",
+        )
+    })
 }
 
 fn egress(inner: &Inner) -> Finding {

@@ -40,9 +40,26 @@ impl Keeper {
 
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Keeper::Cgroup(_) => "cgroup v2",
-            Keeper::Rlimits { .. } => "rlimits and pid namespace (memory and cpu are not bounded)",
+            Keeper::Cgroup(_) => "cgroup v2 (no rates of reading and writing)",
+            Keeper::Rlimits { .. } => {
+                "rlimits and pid namespace (no memory, no cpu, no rates of reading and writing)"
+            }
         }
+    }
+
+    /// Which of these limits nobody keeps here. Rates of reading and writing never are: by default a clone's files are in
+    /// memory, where such a rate means nothing.
+    pub(super) fn not_kept(&self, limits: &Limits) -> Vec<&'static str> {
+        let by_cgroup = [("memory_bytes", limits.memory_bytes), ("cpu_percent", limits.cpu_percent)];
+        let rates = [
+            ("read_bytes_per_second", limits.read_bytes_per_second),
+            ("write_bytes_per_second", limits.write_bytes_per_second),
+        ];
+        let missing = match self {
+            Keeper::Cgroup(_) => &[][..],
+            Keeper::Rlimits { .. } => &by_cgroup[..],
+        };
+        missing.iter().chain(&rates).filter(|(_, limit)| limit.is_some()).map(|(name, _)| *name).collect()
     }
 
     /// The clone's cgroup, if there are cgroups.
@@ -205,6 +222,24 @@ mod tests {
         assert_eq!(settings(&limits), expected.map(|(file, value)| (file, value.to_owned())));
         assert_eq!(rounded("memory.max", "4097"), "4096");
         assert_eq!(rounded("pids.max", "4097"), "4097");
+    }
+
+    #[test]
+    fn what_nobody_keeps_is_named() {
+        let all = Limits {
+            memory_bytes: Some(1),
+            processes: Some(1),
+            open_files: Some(1),
+            cpu_percent: Some(1),
+            disk_bytes: Some(1),
+            read_bytes_per_second: Some(1),
+            write_bytes_per_second: Some(1),
+        };
+        let (cgroup, rlimits) = (Keeper::Cgroup("/c".into()), Keeper::Rlimits { why: "a test".into() });
+        let rates = ["read_bytes_per_second", "write_bytes_per_second"];
+        assert_eq!(cgroup.not_kept(&all), rates);
+        assert_eq!(rlimits.not_kept(&all), [&["memory_bytes", "cpu_percent"][..], &rates].concat());
+        assert!(rlimits.not_kept(&Limits::default()).is_empty(), "what nobody asked for is not missing");
     }
 
     #[test]

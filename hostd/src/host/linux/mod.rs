@@ -3,7 +3,7 @@
 //!
 //! | part | object | whose it is | module |
 //! |---|---|---|---|
-//! | storage | overlay on a sized tmpfs | a mark beside it | [`storage`], [`template`] |
+//! | storage | overlay, its changes bounded in size | a mark beside it | [`storage`], [`template`] |
 //! | limits | cgroup v2, or rlimits | the slot's name | [`limits`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
 //! | egress | members of an nftables set | the slot's address | [`egress`] |
@@ -33,10 +33,11 @@ mod template;
 pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
+use super::command::Tools;
 use super::{
     CloneSpec, Host, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount,
 };
-use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
+use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
 use egress::Egress;
@@ -80,7 +81,8 @@ impl LinuxHost {
         files::make_folders(&run, 0o700)
             .map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
         let clones = &config.pool.clones_dir;
-        let overlay = Overlay::open(clones).map_err(|error| {
+        let tools = Tools::new(&config.host.tool_folders);
+        let overlay = Overlay::open(clones, config.linux.bound, &tools).map_err(|error| {
             failed(clones.display().to_string(), "no folder for the clones", &error, hint)
         })?;
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
@@ -319,7 +321,7 @@ impl Host for LinuxHost {
             "browser with its debugging pipe as a socket"
         };
         [
-            ("storage", storage::BOUND.to_owned()),
+            ("storage", self.0.overlay.word().to_owned()),
             ("network", "network namespace and veth".to_owned()),
             ("egress", format!("nftables table inet {}", self.0.egress.table())),
             ("limits", self.0.keeper.word().to_owned()),
@@ -328,6 +330,10 @@ impl Host for LinuxHost {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
+    }
+
+    fn not_kept(&self, limits: &Limits) -> Vec<String> {
+        self.0.keeper.not_kept(limits).into_iter().map(str::to_owned).collect()
     }
 
     async fn checks(&self) -> Vec<Finding> {
@@ -368,7 +374,11 @@ impl Host for LinuxHost {
 
     async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
-        self.blocking(move |inner| inner.overlay.ensure(&spec, &inner.template(&spec.snapshot)?)).await
+        self.blocking(move |inner| {
+            let _template = template::share(&inner.config.linux.templates, &inner.config.host.template)?;
+            inner.overlay.ensure(&spec, &inner.template(&spec.snapshot)?)
+        })
+        .await
     }
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {

@@ -95,6 +95,9 @@ impl Service {
         if let Some(resolver) = orders.resolver {
             launcher = launcher.resolver(resolver);
         }
+        if let Some(files) = orders.limits.open_files {
+            launcher = launcher.open_files(files);
+        }
         let mut browser = launcher.launch()?;
         eprintln!(
             "supervisor: {} as process {} with {:?}",
