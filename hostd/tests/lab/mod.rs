@@ -115,7 +115,7 @@ impl Lab {
         ]
     }
 
-    /// Everything that must be the same before and after: mounts, links, rules, processes, namespaces.
+    /// Everything that must be the same before and after: mounts, links, rules, processes, namespaces, cgroups, files.
     pub fn inventory(&self, home: &Path) -> Vec<(String, String)> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         let mounts: BTreeSet<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
@@ -148,9 +148,23 @@ impl Lab {
             shown("rules", output("nft -s list ruleset")),
             shown("processes", format!("{processes:?}")),
             shown("network namespaces", format!("{}", networks.len())),
+            shown("cgroups", cgroups()),
             shown("files", files.join("\n")),
         ]
     }
+}
+
+/// hostd's cgroups, where this machine has cgroup v2.
+fn cgroups() -> String {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let roots = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let mut folders = Vec::new();
+    for root in roots.filter_map(|line| line.split(' ').nth(1)) {
+        list(&Path::new(root).join("hostd"), &mut folders);
+    }
+    // Every cgroup is full of files; the folders are what comes and goes.
+    folders.retain(|path| Path::new(path).is_dir());
+    folders.join("\n")
 }
 
 fn list(folder: &Path, into: &mut Vec<String>) {
