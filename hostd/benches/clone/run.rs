@@ -80,9 +80,15 @@ fn measure(lab: &Lab) {
             table.note("all but the browser", took - browser, bare.create() - bare.of("browser ready"));
             table.note("create answers", took, bare.create());
             table.note("destroy answers", ended, bare.destroy());
-            for stage in &gone.stages {
-                table.note_alone(&format!("  destroy: {}", stage.stage), stage.seconds);
-            }
+            let undone = |stages: &[&str]| stages.iter().map(|stage| seconds(&gone.stages, stage)).sum();
+            table.note(
+                "  its browser",
+                undone(&["service", "terminate", "kill", "jail"]),
+                bare.of("undo browser"),
+            );
+            table.note("  its egress", undone(&["egress"]), bare.of("undo egress"));
+            table.note("  its network", undone(&["network"]), bare.of("undo network"));
+            table.note("  its storage", undone(&["storage", "mounts"]), bare.of("undo storage"));
             serial.push(took);
             idle.push(waiting);
         }

@@ -44,10 +44,6 @@ impl Table {
         row.floors.push(floor * 1000.0);
     }
 
-    pub(crate) fn note_alone(&mut self, name: &str, seconds: f64) {
-        self.row(name).times.push(seconds * 1000.0);
-    }
-
     pub(crate) fn goal(&mut self, name: &str, goal: Goal) {
         self.row(name).goals.push(goal);
     }

@@ -164,8 +164,9 @@ impl Inner {
             true => mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?,
             false => Vec::new(),
         };
+        let began = self.egress.moment();
         let network = match wanted(Part::Network) || wanted(Part::Egress) {
-            true => Some(network::Seen::now()?),
+            true => Some(network::Seen::now(only)?),
             false => None,
         };
         let members = match wanted(Part::Egress) {
@@ -178,15 +179,17 @@ impl Inner {
         };
         let mut shared = Shared { mounts, network, members, remembered: BTreeSet::new(), processes };
         if wanted(Part::Egress) {
+            // Of all slots, also those of which nothing is there: asked about together they cost one walk through the
+            // host's connections, and a create in one of them none.
             let names: Vec<SlotNames> = match only {
                 Some(names) => vec![names.clone()],
-                None => self.slots(&shared)?.into_iter().map(|slot| self.pool.names(slot)).collect(),
+                None => self.pool.slots().map(|slot| self.pool.names(slot)).collect(),
             };
             let cut_off: Vec<&SlotNames> = names
                 .iter()
                 .filter(|names| shared.members(names).0 == 0 && !shared.has_link(names))
                 .collect();
-            shared.remembered = self.egress.remembered(&cut_off)?;
+            shared.remembered = self.egress.remembered(&cut_off, began)?;
         }
         Ok(shared)
     }
