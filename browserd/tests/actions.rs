@@ -172,9 +172,12 @@ async fn reading_and_pictures() {
     assert_eq!(client.evaluate(&script("undefined")).await.unwrap().kind, "undefined");
     assert_eq!(code(client.evaluate(&script("throw new Error('mine')")).await), "script_error");
     assert_eq!(code(client.evaluate(&script("syntax error here")).await), "script_error");
-    let endless = Evaluate { timeout_ms: Some(800), ..script("for (;;);") };
-    assert_eq!(code(client.evaluate(&endless).await), "timeout");
-    assert_eq!(client.evaluate(&script("1 + 1")).await.unwrap().value, 2);
+    // Chromium words the end of a stopped script in several ways: all of them are a timeout, and the tab goes on.
+    let endless = Evaluate { timeout_ms: Some(100), ..script("for (;;);") };
+    for _ in 0..20 {
+        assert_eq!(code(client.evaluate(&endless).await), "timeout");
+        assert_eq!(client.evaluate(&script("1 + 1")).await.unwrap().value, 2);
+    }
     // The page cannot deceive browserd's own scripts by replacing what they use.
     client.evaluate(&script("Document.prototype.querySelector = () => null; 0")).await.unwrap();
     assert_eq!(client.read_dom(&one).await.unwrap().html, "<b>else</b>");

@@ -88,14 +88,14 @@ export interface CloneInfo {
 export type CloneId = string;
 
 /** Where a clone is in its life. */
-export type CloneState = "creating" | "ready" | "broken" | "destroying" | "incomplete" | "quarantined" | "orphan" | "foreign";
+export type CloneState = "creating" | "pooled" | "ready" | "broken" | "destroying" | "incomplete" | "quarantined" | "orphan" | "foreign";
 
 /** How the clone came to be. */
-export type Launch = "cold";
+export type Launch = "cold" | "warm" | "basic";
 
 /** How long one stage of a create took. */
 export interface StageTiming {
-  /** The stage: a step's name, or `total`. */
+  /** The stage: a step's name, `thaw` for a clone of the warm pool, or `total`. */
   stage: string;
   /** Its duration. */
   seconds: number;
@@ -140,7 +140,7 @@ export interface ReapLine {
 }
 
 /** Why the reaper takes a clone. */
-export type ReapReason = "destroy_unfinished" | "create_unfinished" | "deadline_passed" | "orphan";
+export type ReapReason = "destroy_unfinished" | "create_unfinished" | "pool_drained" | "deadline_passed" | "orphan";
 
 /** Answer of `browser-clone-force-unmount`. */
 export interface ForceUnmountResult {
@@ -178,6 +178,8 @@ export interface StatusResult {
   connections: number;
   /** How the firewall was when last looked at. */
   egress: EgressHealth;
+  /** The clones made ahead of time; absent when pool.size is 0. */
+  warm_pool?: PoolStatus;
   /** How long the daemon has been up. */
   uptime_seconds: number;
   /** Things an operator should know. */
@@ -190,6 +192,45 @@ export interface StatusResult {
 
 /** Whether the clones' firewall does its work. */
 export type EgressHealth = "ok" | "table_missing" | "rules_missing";
+
+/** The warm pool, in the answer of `host-status`. */
+export interface PoolStatus {
+  /** How many members of each flavour are wanted. */
+  size: number;
+  /** The flavours that are kept. */
+  flavors: Flavor[];
+  /** The members that wait to be taken, by name. */
+  members: PoolMember[];
+  /** A member is being made now. */
+  refilling: boolean;
+  /** Creates that were answered from the pool since the daemon's start. */
+  hits: number;
+  /** Creates that found no member at all. */
+  misses_empty: number;
+  /** Creates that found members, but none of their snapshot, limits or name. */
+  misses_unfit: number;
+  /** Members that were taken away unused: too old, template changed, broken, in the way, or at the daemon's stop. */
+  drained: number;
+  /** How long making the last member took. */
+  last_refill_seconds?: number;
+  /** Why the pool cannot be filled, if it cannot. */
+  problem?: string;
+}
+
+/** How far a clone is made ahead of time. Who creates gets the same clone either way, only sooner. */
+export type Flavor = "ready" | "basic";
+
+/** One member of the warm pool. */
+export interface PoolMember {
+  /** Its name, which it keeps when it is taken. */
+  name: CloneName;
+  /** How far it is made. */
+  flavor: Flavor;
+  /** How old it is. */
+  age_seconds: number;
+  /** How long until it is too old to be taken. */
+  seconds_left: number;
+}
 
 /** One line of the doctor. */
 export interface Finding {

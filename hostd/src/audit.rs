@@ -9,8 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Who asked: a peer on the socket, or hostd itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,33 +62,34 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Audit {
     path: PathBuf,
-    file: Mutex<File>,
+    file: Mutex<Arc<File>>,
     calls: AtomicU64,
 }
 
 impl Audit {
     /// Open or make the log, readable by its owner only.
     pub fn open(path: &Path) -> io::Result<Audit> {
-        Ok(Audit { path: path.to_owned(), file: Mutex::new(open(path)?), calls: AtomicU64::new(0) })
+        Ok(Audit { path: path.to_owned(), file: Mutex::new(Arc::new(open(path)?)), calls: AtomicU64::new(0) })
     }
 
     /// Open the path anew, after the log was rotated.
     pub fn reopen(&self) -> io::Result<()> {
-        let file = open(&self.path)?;
-        *self.lock() = file;
+        let file = Arc::new(open(&self.path)?);
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
         Ok(())
     }
 
     /// The line before the first effect. Its number goes into the line after.
     pub fn before(&self, actor: &Actor, method: Method, request: &serde_json::Value) -> io::Result<u64> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        self.write("before", call, actor, method, Before { request })?;
+        self.write("before", call, actor, method, Before { request })?.sync_data()?;
         Ok(call)
     }
 
-    /// The line after the call.
+    /// The line after the call. It is written but not synced: a loss of power may take it, as it may take the end of the
+    /// call itself, and the line before says that there was one.
     pub fn after(&self, call: u64, actor: &Actor, method: Method, outcome: &Outcome) -> io::Result<()> {
-        self.write("after", call, actor, method, outcome)
+        self.write("after", call, actor, method, outcome).map(drop)
     }
 
     fn write<T: Serialize>(
@@ -98,18 +99,14 @@ impl Audit {
         actor: &Actor,
         method: Method,
         detail: T,
-    ) -> io::Result<()> {
+    ) -> io::Result<Arc<File>> {
         let time = humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string();
         let mut line = serde_json::to_vec(&Line { time, call, phase, actor, method, detail })?;
         line.push(b'\n');
-        let mut file = self.lock();
-        // One write for the whole line: O_APPEND keeps lines of several writers apart.
-        file.write_all(&line)?;
-        file.sync_data()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, File> {
-        self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // One write for the whole line: O_APPEND keeps lines of several writers apart. Nobody waits for another's sync.
+        (&*file).write_all(&line)?;
+        Ok(file)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Prometheus metrics. No tenant or clone name is ever a label.
 
-use crate::api::{CloneState, Launch, Method, ReapReason};
+use crate::api::{CloneState, Flavor, Launch, Method, PoolStatus, ReapReason};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -41,6 +41,16 @@ struct LimitLabel {
     limit: Word,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlavorLabel {
+    flavor: Word,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: Word,
+}
+
 /// All of hostd's metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -52,6 +62,12 @@ pub struct Metrics {
     limit_rejections: Family<LimitLabel, Counter>,
     clones: Family<StateLabel, Gauge>,
     pool_available: Gauge,
+    pool_members: Family<FlavorLabel, Gauge>,
+    pool_target: Family<FlavorLabel, Gauge>,
+    pool_oldest: Gauge,
+    pool_claims: Family<ResultLabel, Counter>,
+    pool_drained: Counter,
+    pool_refill: Histogram,
     reconcile: Histogram,
     egress_ok: Gauge,
     connections: Gauge,
@@ -76,6 +92,12 @@ impl Metrics {
             limit_rejections: Family::default(),
             clones: Family::default(),
             pool_available: Gauge::default(),
+            pool_members: Family::default(),
+            pool_target: Family::default(),
+            pool_oldest: Gauge::default(),
+            pool_claims: Family::default(),
+            pool_drained: Counter::default(),
+            pool_refill: stage_histogram(),
             reconcile: Histogram::new([0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0]),
             egress_ok: Gauge::default(),
             connections: Gauge::default(),
@@ -87,6 +109,9 @@ impl Metrics {
         }
         for reason in ReapReason::ALL {
             let _ = metrics.reaped.get_or_create(&ReasonLabel { reason: reason.word() });
+        }
+        for result in ["hit", "empty", "unfit"] {
+            let _ = metrics.pool_claims.get_or_create(&ResultLabel { result });
         }
         metrics.registered()
     }
@@ -100,6 +125,36 @@ impl Metrics {
             "hostd_pool_available",
             "Clones that may still be made",
             self.pool_available.clone(),
+        );
+        registry.register(
+            "hostd_pool_members",
+            "Clones of the warm pool that wait, by flavour",
+            self.pool_members.clone(),
+        );
+        registry.register(
+            "hostd_pool_target",
+            "Clones of the warm pool that are wanted, by flavour",
+            self.pool_target.clone(),
+        );
+        registry.register(
+            "hostd_pool_oldest_seconds",
+            "Age of the oldest clone that waits in the warm pool",
+            self.pool_oldest.clone(),
+        );
+        registry.register(
+            "hostd_pool_claims",
+            "Creates by how they fared with the warm pool",
+            self.pool_claims.clone(),
+        );
+        registry.register(
+            "hostd_pool_drained",
+            "Clones of the warm pool that were taken away unused",
+            self.pool_drained.clone(),
+        );
+        registry.register(
+            "hostd_pool_refill_duration_seconds",
+            "How long making a clone for the warm pool took",
+            self.pool_refill.clone(),
         );
         registry.register("hostd_operations", "Operations that ended, by result", self.operations.clone());
         registry.register(
@@ -182,6 +237,34 @@ impl Metrics {
         self.pool_available.set(signed(count));
     }
 
+    /// How the warm pool is.
+    pub fn set_pool(&self, pool: &PoolStatus) {
+        for flavor in Flavor::ALL {
+            let label = FlavorLabel { flavor: flavor.word() };
+            let members = pool.members.iter().filter(|member| member.flavor == flavor).count();
+            let target = if pool.flavors.contains(&flavor) { pool.size } else { 0 };
+            self.pool_members.get_or_create(&label).set(signed(members as u64));
+            self.pool_target.get_or_create(&label).set(signed(target));
+        }
+        let oldest = pool.members.iter().map(|member| member.age_seconds).max();
+        self.pool_oldest.set(signed(oldest.unwrap_or(0)));
+    }
+
+    /// How a create fared with the warm pool: `hit`, `empty`, `unfit`.
+    pub fn pool_claim(&self, result: &'static str) {
+        self.pool_claims.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// A clone of the warm pool was taken away unused.
+    pub fn pool_drained(&self) {
+        self.pool_drained.inc();
+    }
+
+    /// Making a clone for the warm pool took this long.
+    pub fn pool_refill(&self, seconds: f64) {
+        self.pool_refill.observe(seconds);
+    }
+
     /// A reconcile took this long.
     pub fn reconcile(&self, seconds: f64) {
         self.reconcile.observe(seconds);
@@ -222,6 +305,7 @@ fn signed(count: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::PoolMember;
 
     #[test]
     fn every_metric_appears_with_its_labels() {
@@ -235,6 +319,27 @@ mod tests {
         metrics.set_clones(&BTreeMap::from([(CloneState::Ready, 3)]));
         metrics.set_pool_available(97);
         metrics.reconcile(0.003);
+        metrics.pool_claim("hit");
+        metrics.pool_drained();
+        metrics.pool_refill(0.4);
+        let member = |number, flavor, age_seconds| PoolMember {
+            name: format!("browsertask00{number}").parse().unwrap(),
+            flavor,
+            age_seconds,
+            seconds_left: 1,
+        };
+        metrics.set_pool(&PoolStatus {
+            size: 3,
+            flavors: vec![Flavor::Ready],
+            members: vec![member(1, Flavor::Ready, 40), member(2, Flavor::Ready, 2)],
+            refilling: false,
+            hits: 0,
+            misses_empty: 0,
+            misses_unfit: 0,
+            drained: 0,
+            last_refill_seconds: None,
+            problem: None,
+        });
         metrics.set_egress_ok(true);
         metrics.set_connections(2);
         metrics.set_operations(1);
@@ -251,6 +356,14 @@ mod tests {
             "hostd_clones{state=\"ready\"} 3",
             "hostd_clones{state=\"broken\"} 0",
             "hostd_pool_available 97",
+            "hostd_pool_members{flavor=\"ready\"} 2",
+            "hostd_pool_members{flavor=\"basic\"} 0",
+            "hostd_pool_target{flavor=\"ready\"} 3",
+            "hostd_pool_oldest_seconds 40",
+            "hostd_pool_claims_total{result=\"hit\"} 1",
+            "hostd_pool_claims_total{result=\"unfit\"} 0",
+            "hostd_pool_drained_total 1",
+            "hostd_pool_refill_duration_seconds_count 1",
             "hostd_reconcile_duration_seconds_count 1",
             "hostd_egress_ok 1",
             "hostd_connections 2",

@@ -4,7 +4,7 @@
 //! A record says what was wanted, never what exists: existence is looked up on the host. Claiming a
 //! slot is making its record, which only one caller can.
 
-use crate::api::{CloneId, Limits, RequestId, SnapshotName, StageTiming, Tenant};
+use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
 use crate::lifecycle::Step;
 use crate::slot::{Pool, Slot};
@@ -25,7 +25,8 @@ pub struct Record {
     pub slot: Slot,
     /// Its identity.
     pub clone_id: CloneId,
-    /// The request that made it; none for an orphan that was adopted in order to be removed.
+    /// The request that made or took it; none for a member of the warm pool, and for an orphan that was adopted in order
+    /// to be removed.
     pub request_id: Option<RequestId>,
     /// On whose behalf.
     pub tenant: Option<Tenant>,
@@ -37,13 +38,16 @@ pub struct Record {
     pub limits: Limits,
     /// When its create began.
     pub created: Stamp,
-    /// When it is over.
+    /// When it is over; for a member of the warm pool, when it is too old to be taken.
     pub deadline: Stamp,
+    /// Made for the warm pool and taken by nobody. The write that takes it away from the pool names its owner.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pool: bool,
     /// Where it is in its life.
     pub phase: Phase,
 }
 
-/// Where a clone is in its life. Creating and Ready want it present, the others absent.
+/// Where a clone is in its life. Creating, Pooled and Ready want it present, the others absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
@@ -52,12 +56,24 @@ pub enum Phase {
         /// The last step that was verified.
         reached: Option<Step>,
     },
+    /// Made ahead of time, verified and frozen; nobody's.
+    Pooled {
+        /// How far it was made.
+        flavor: Flavor,
+        /// Where its browser service answers, if it has one.
+        endpoint: Option<String>,
+        /// What its template was then, by the host's word.
+        template: String,
+    },
     /// Made and verified.
     Ready {
         /// Where its browser service answers.
         endpoint: String,
         /// How long its create's stages took.
         stages: Vec<StageTiming>,
+        /// How it came to be.
+        #[serde(default)]
+        launch: Launch,
     },
     /// Being taken away, or waiting for the reaper to go on with that.
     Destroying {
@@ -88,10 +104,23 @@ impl Record {
         !matches!(self.phase, Phase::Quarantined { .. })
     }
 
+    /// Whether it takes one of the places that callers share: a clone made ahead gives its place up.
+    pub fn is_claimed(&self) -> bool {
+        self.is_live() && !self.pool
+    }
+
+    /// How far it was made, if it waits in the warm pool.
+    pub fn pooled(&self) -> Option<Flavor> {
+        match self.phase {
+            Phase::Pooled { flavor, .. } if self.pool => Some(flavor),
+            _ => None,
+        }
+    }
+
     /// Whether a caller ever got this clone.
     pub fn was_ready(&self) -> bool {
         match self.phase {
-            Phase::Creating { .. } => false,
+            Phase::Creating { .. } | Phase::Pooled { .. } => false,
             Phase::Ready { .. } => true,
             Phase::Destroying { was_ready, .. } | Phase::Quarantined { was_ready, .. } => was_ready,
         }
@@ -315,6 +344,7 @@ mod tests {
             limits: Limits::default(),
             created: stamp.clone(),
             deadline: stamp,
+            pool: false,
             phase: Phase::Creating { reached: Some(Step::Egress) },
         }
     }
@@ -329,7 +359,9 @@ mod tests {
             Phase::Ready {
                 endpoint: "http://10.0.0.1:1".into(),
                 stages: vec![StageTiming { stage: "a".into(), seconds: 0.5 }],
+                launch: Launch::Warm,
             },
+            Phase::Pooled { flavor: Flavor::Ready, endpoint: Some("x".into()), template: "t".into() },
             Phase::Destroying { why: "x".into(), was_ready: true, attempts: 2, errors: vec!["busy".into()] },
             Phase::Quarantined { freed: record(1).created, was_ready: false },
         ];

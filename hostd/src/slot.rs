@@ -11,6 +11,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
+/// ZFS allows names of 255 bytes; below the parent come a clone's name or what was moved aside, and a snapshot's name.
+const LONGEST_PARENT: usize = 120;
+
 /// The number of a slot, 1 to 999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
@@ -192,6 +195,15 @@ impl Pool {
         if !dataset_ok {
             return wrong("parent_dataset", format!("{:?} is not a dataset's name", config.parent_dataset));
         }
+        let length = config.parent_dataset.len();
+        if length > LONGEST_PARENT {
+            return wrong(
+                "parent_dataset",
+                format!(
+                    "is {length} bytes long: with the clones' names below it, {LONGEST_PARENT} are the most"
+                ),
+            );
+        }
         Ok(Pool {
             prefix: config.prefix.clone(),
             interface_prefix: config.interface_prefix.clone(),
@@ -219,6 +231,16 @@ impl Pool {
     /// Never: a checked pool has at least one slot.
     pub fn is_empty(&self) -> bool {
         false
+    }
+
+    /// What the clones' names begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The dataset that holds the clones' datasets.
+    pub fn parent_dataset(&self) -> &str {
+        &self.parent_dataset
     }
 
     /// The clones' IPv4 network.

@@ -269,6 +269,34 @@ fn by_default_root_is_operator_and_the_group_may_not_force() {
 }
 
 #[test]
+fn the_settings_in_effect_are_one_a_line_and_mean_themselves() {
+    let mut config = Config::default();
+    config.pool.subnet = "192.168.72.0/24".parse().unwrap();
+    config.pool.last_slot = 100;
+    config.access[1].operator = true;
+    let text = config::effective_toml(&config);
+    assert!(text.lines().any(|line| line == r#"pool.subnet = "192.168.72.0/24""#), "{text}");
+    assert_eq!(Etc::new(&text).load().unwrap(), config);
+}
+
+/// The set-up scripts read settings by name from what `hostd --print-config` prints.
+#[test]
+fn settings_that_the_freebsd_scripts_ask_for_exist() {
+    let text = config::effective_toml(&Config::default());
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/freebsd");
+    for name in ["common.sh", "setup-host", "setup-template"] {
+        let script = std::fs::read_to_string(scripts.join(name)).unwrap();
+        let asked: Vec<&str> =
+            script.split("$(setting ").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
+        assert!(!asked.is_empty(), "{name} asks for nothing");
+        for key in asked {
+            let known = text.lines().any(|line| line.starts_with(&format!("{key} = ")));
+            assert!(known, "{name} asks for {key}, which is no setting");
+        }
+    }
+}
+
+#[test]
 fn the_default_file_means_the_defaults_with_and_without_its_comment_marks() {
     let text = config::default_toml();
     assert_eq!(Etc::new(&text).load().unwrap(), Config::default());

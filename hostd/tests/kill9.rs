@@ -5,6 +5,8 @@
 //! middle of its start. Nobody tells the clients; they only see connections break. In the end
 //! everything is destroyed, and then nothing may be left.
 //!
+//! The same again with a warm pool, which is drained when the daemon is stopped in the end.
+//!
 //! `HOSTD_KILL9_COUNT` sets the number of kills, `HOSTD_KILL9_SEED` repeats a run's random choices
 //! (not its timing).
 
@@ -36,6 +38,7 @@ type Live = BTreeMap<String, String>;
 #[derive(Default)]
 struct Figures {
     created: AtomicU64,
+    warm: AtomicU64,
     renewed: AtomicU64,
     destroyed: AtomicU64,
     reaped: AtomicU64,
@@ -52,6 +55,9 @@ struct Run {
     refusals: Mutex<BTreeMap<String, u64>>,
     figures: Figures,
     over: AtomicBool,
+    /// The longest pause between two calls of a client, and the longest life of a daemon.
+    pause: Duration,
+    life: Duration,
 }
 
 fn count(counter: &AtomicU64) {
@@ -129,6 +135,8 @@ struct Clone {
 impl Client<'_> {
     fn work(&mut self) {
         while !self.run.over.load(Ordering::Relaxed) {
+            let pause = self.run.pause.as_micros() as u64;
+            std::thread::sleep(Duration::from_micros(self.random.below(pause + 1)));
             match self.random.below(10) {
                 0..4 if self.mine() < CLONES_PER_CLIENT || !self.unanswered.is_empty() => self.create(),
                 0..5 => self.renew(),
@@ -194,6 +202,9 @@ impl Client<'_> {
         let text = |key: &str| result["clone"][key].as_str().unwrap_or_default().to_owned();
         let (name, clone_id) = (text("name"), text("clone_id"));
         count(if result["renewed"] == true { &self.run.figures.renewed } else { &self.run.figures.created });
+        if result["clone"]["launch"] == "warm" && result["renewed"] == false {
+            count(&self.run.figures.warm);
+        }
         // Its deadline takes a short one; nobody may rely on it.
         if !short {
             self.run.given(&name, &clone_id);
@@ -310,7 +321,7 @@ fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -
         }
         let Some(daemon) = start(lab, run) else { return in_start };
         check_live(run);
-        std::thread::sleep(Duration::from_micros(random.below(600_000)));
+        std::thread::sleep(Duration::from_micros(random.below(run.life.as_micros() as u64)));
         daemon.kill9();
         if !run.sound() {
             return in_start;
@@ -326,12 +337,34 @@ fn settle(run: &Run) {
         let mut wire = Wire::connect(&run.socket).ok()?;
         let mut listed = wire.call("browser-clone-list", json!({})).ok()?;
         let clones = listed["clones"].as_array_mut()?;
-        clones.retain(|clone| clone["state"] != "ready" && clone["state"] != "foreign");
+        clones.retain(|clone| !matches!(clone["state"].as_str(), Some("ready" | "foreign")));
         left = listed["clones"].take();
         (left == json!([])).then_some(())
     });
     if settled.is_none() {
         run.wrong(format!("nobody goes on with {left}"));
+    }
+}
+
+/// The pool is full again some time after the last kill, and drained when the daemon is asked to stop.
+fn stop_with_pool(lab: &Lab, run: &Run) {
+    let Some(daemon) = start(lab, run) else { return };
+    let full = wait_for(|| {
+        let mut wire = Wire::connect(&run.socket).ok()?;
+        let status = wire.call("host-status", json!({})).ok()?;
+        let pool = &status["warm_pool"];
+        (pool["members"].as_array()?.len() as u64 == pool["size"].as_u64()?).then_some(())
+    });
+    if full.is_none() {
+        run.wrong("the pool was not filled after the last kill".into());
+    }
+    daemon.stop();
+    for entry in std::fs::read_dir(lab.path().join("state/records")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        if text.contains("\"pooled\"") {
+            run.wrong(format!("{} is a member of the pool of a daemon that was stopped", path.display()));
+        }
     }
 }
 
@@ -361,10 +394,20 @@ fn destroy_all(run: &Run) {
 
 #[test]
 fn nothing_is_lost_and_nothing_is_left() {
-    let kills = from_env("HOSTD_KILL9_COUNT").unwrap_or(200);
+    let lab = Lab::new(SLOTS, "");
+    kill_and_check(lab, "", from_env("HOSTD_KILL9_COUNT").unwrap_or(200), Duration::ZERO);
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_is_left_with_a_warm_pool() {
+    let pool = "size = 3\nrefill_percent = 100";
+    let lab = Lab::with_pool(SLOTS, pool, "");
+    kill_and_check(lab, pool, from_env("HOSTD_KILL9_COUNT").unwrap_or(100), Duration::from_millis(150));
+}
+
+fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
     let seed = from_env("HOSTD_KILL9_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("kill9: seed {seed}");
-    let lab = Lab::new(SLOTS, "");
     lab.set_latency(2);
     let world = lab.world();
     for (number, part) in [(3, Part::Storage), (5, Part::Jail), (7, Part::Network)] {
@@ -380,6 +423,9 @@ fn nothing_is_lost_and_nothing_is_left() {
         refusals: Mutex::default(),
         figures: Figures::default(),
         over: AtomicBool::new(false),
+        pause,
+        // Time for the pool to be filled and taken from.
+        life: if pool.is_empty() { Duration::from_millis(600) } else { Duration::from_millis(1200) },
     };
 
     let began = Instant::now();
@@ -406,6 +452,10 @@ fn nothing_is_lost_and_nothing_is_left() {
         in_start
     });
 
+    if !pool.is_empty() {
+        stop_with_pool(&lab, &run);
+        lab.change_config(pool, "");
+    }
     // The last start: what is live is still there, and everything else goes.
     let daemon = start(&lab, &run);
     check_live(&run);
@@ -438,8 +488,8 @@ fn nothing_is_lost_and_nothing_is_left() {
     let figures = &run.figures;
     println!(
         "kill9: {kills} kills ({in_start} during start) in {:.0} s: {} created, {} renewed, \
-         {} destroyed, {} reaped by call, {} refused, {} calls cut off, {live} live through the last kill, \
-         {} objects leaked",
+         {} destroyed, {} reaped by call, {} refused, {} calls cut off, {} from the pool, {live} live through the \
+         last kill, {} objects leaked",
         began.elapsed().as_secs_f64(),
         number(&figures.created),
         number(&figures.renewed),
@@ -447,6 +497,7 @@ fn nothing_is_lost_and_nothing_is_left() {
         number(&figures.reaped),
         number(&figures.refused),
         number(&figures.cut),
+        number(&figures.warm),
         run.world.ours().len(),
     );
     println!("kill9: refusals {:?}", run.refusals.lock().unwrap());
@@ -456,4 +507,5 @@ fn nothing_is_lost_and_nothing_is_left() {
         panic!("seed {seed}, folder {}:\n{}\n\n{log}", folder.display(), wrong.join("\n"));
     }
     assert!(number(&figures.created) > kills / 4, "the daemon was given too little to do");
+    assert!(pool.is_empty() || number(&figures.warm) > 0, "nobody took anything from the pool");
 }

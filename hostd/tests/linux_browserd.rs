@@ -6,13 +6,14 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use browserd::api::types::{Cookie, Navigate, Screenshot, SetCookies, Text};
 use browserd::client::Client as Browserd;
 use daemon::{Home, create, until};
 use hostd::api::{CloneInfo, CloneState};
-use lab::life::{block_on, destroy, home, made};
 use lab::{Lab, PORT, PUBLIC, in_private_machine};
+use life::{block_on, destroy, home, made};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

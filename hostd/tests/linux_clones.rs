@@ -7,10 +7,11 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use hostd::api::CloneState;
-use lab::life::{block_on, home, made, params, same, until_empty};
 use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine};
+use life::{block_on, home, made, params, same, until_empty};
 use std::time::Instant;
 
 fn cycles(usual: usize) -> usize {

@@ -6,11 +6,12 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use daemon::{Daemon, Home, create, until};
 use hostd::api::{CloneInfo, CloneState, Limits};
-use lab::life::{block_on, clones, code, destroy, home, made, made_as, params, same, until_empty};
 use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine, run};
+use life::{block_on, clones, code, destroy, home, made, made_as, params, same, until_empty};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -4,11 +4,12 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use daemon::create;
 use hostd::api::{CreateParams, Limits, Severity, StatusParams};
 use lab::in_private_machine;
-use lab::life::{block_on, destroy, home, made_as};
+use life::{block_on, destroy, home, made_as};
 use std::fs;
 use std::path::Path;
 
@@ -60,11 +61,11 @@ fn what_is_not_kept_is_said() {
             let client = daemon.client().await;
             let status = client.status(StatusParams { checks: true, metrics: false }).await.unwrap();
             let keeper = &status.host["limits"];
-            assert!(keeper.contains("no rates of reading and writing"), "{keeper}");
+            assert_eq!(status.host["rates"], "of reading and writing are not kept");
             let findings = status.findings.unwrap();
             let rates = findings.iter().find(|one| one.check == "rates").expect("a finding");
             assert_eq!(rates.severity, Severity::Warning);
-            assert!(rates.message.contains("write_bytes_per_second"), "{rates:?}");
+            assert!(rates.fix.contains("write_bytes_per_second"), "{rates:?}");
 
             let clone = made_as(&client, create("rates"), &home).await;
             let mut expected = vec!["write_bytes_per_second"];

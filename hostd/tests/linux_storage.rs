@@ -4,12 +4,13 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use daemon::{Home, create};
 use hostd::api::{CloneInfo, CreateParams, Limits, Severity, StatusParams};
 use hostd::client::Client;
-use lab::life::{block_on, code, destroy, home, made_as, same, until_empty};
 use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine};
+use life::{block_on, code, destroy, home, made_as, same, until_empty};
 use std::fs;
 use std::path::Path;
 use std::process::Command;

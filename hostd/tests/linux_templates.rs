@@ -4,10 +4,11 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use daemon::{Home, create};
 use lab::in_private_machine;
-use lab::life::{block_on, code, destroy, home, made, same, until_empty};
+use life::{block_on, code, destroy, home, made, same, until_empty};
 use std::fs;
 use std::process::{Command, Output};
 

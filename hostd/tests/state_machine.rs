@@ -4,7 +4,9 @@
 
 mod rig;
 
-use hostd::api::{CloneId, CloneInfo, CloneName, CloneState, CreateResult, ErrorCode, ReapParams, RpcError};
+use hostd::api::{
+    CloneId, CloneInfo, CloneName, CloneState, CreateResult, ErrorCode, Flavor, ReapParams, RpcError,
+};
 use hostd::clock::Clock;
 use hostd::host::fake::{Fault, FaultKind, HostCall, When};
 use hostd::host::{HostErrorKind, Part};
@@ -59,6 +61,10 @@ enum Event {
     PlantForeign(u16, u8),
     LoseState,
     TearRecord(u16),
+    Refill,
+    RemakeTemplate,
+    KillBrowser(u16),
+    SetFrozen(u16, bool),
 }
 
 fn any_call() -> impl Strategy<Value = Call> {
@@ -113,6 +119,18 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (slots(), 0..3u8).prop_map(|(slot, part)| Event::PlantForeign(slot, part)),
         1 => Just(Event::LoseState),
         1 => slots().prop_map(Event::TearRecord),
+    ]
+}
+
+/// What also happens to a host with a warm pool.
+fn any_event_with_pool() -> impl Strategy<Value = Event> {
+    let slots = || 1..=SLOTS;
+    prop_oneof![
+        40 => any_event(),
+        12 => Just(Event::Refill),
+        1 => Just(Event::RemakeTemplate),
+        2 => slots().prop_map(Event::KillBrowser),
+        2 => (slots(), any::<bool>()).prop_map(|(slot, frozen)| Event::SetFrozen(slot, frozen)),
     ]
 }
 
@@ -189,6 +207,12 @@ impl World {
                     self.foreign.insert(format!("{} {}", part.word(), rig.engine.pool().name(slot(number))));
                 }
             }
+            Event::Refill => {
+                let _ = rig.engine.refill_now().await;
+            }
+            Event::RemakeTemplate => rig.host.remake_template(&rig.config.host.snapshot),
+            Event::KillBrowser(number) => rig.host.kill_browser(slot(number)),
+            Event::SetFrozen(number, frozen) => rig.host.set_frozen(slot(number), frozen),
             Event::LoseState => {
                 std::fs::remove_dir_all(rig.config.paths.state.join("records")).unwrap();
                 self.promised.clear();
@@ -351,6 +375,11 @@ impl World {
 
     /// Everybody goes home: what is left must be nothing.
     async fn end(&mut self) {
+        if self.rig.config.pool.size > 0 {
+            self.rig.host.clear_faults();
+            self.rig.without_pool();
+            self.rig.restart().await;
+        }
         let rig = &self.rig;
         rig.host.clear_faults();
         rig.host.restore_rules();
@@ -399,9 +428,13 @@ enum Outcome {
     Reaped,
 }
 
-fn run(events: Vec<Event>) {
+fn run(events: Vec<Event>, pool: u16) {
     rig::runtime().block_on(async {
-        let rig = Rig::new().await;
+        let rig = Rig::with(|config| {
+            config.pool.size = pool;
+            config.pool.flavors = vec![Flavor::Ready, Flavor::Basic];
+        })
+        .await;
         let mut world =
             World { rig, promised: BTreeMap::new(), given_up: BTreeSet::new(), foreign: BTreeSet::new() };
         for event in events {
@@ -426,6 +459,11 @@ proptest! {
 
     #[test]
     fn a_host_keeps_its_promises(events in prop::collection::vec(any_event(), 1..50)) {
-        run(events);
+        run(events, 0);
+    }
+
+    #[test]
+    fn a_host_with_a_warm_pool_keeps_its_promises(events in prop::collection::vec(any_event_with_pool(), 1..60)) {
+        run(events, 1);
     }
 }

@@ -26,8 +26,8 @@ use crate::ready::{Observer, RendererProof, Sight};
 use crate::services::{Relay, Services};
 
 /// How long a browser may take to answer, on a machine that is busy with other things.
-const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-const RENDERER_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_secs(180);
+const RENDERER_LIMIT: Duration = Duration::from_secs(120);
 
 /// Why there is no browser. Whatever had been started is gone when this is returned.
 #[derive(Debug, thiserror::Error)]

@@ -209,7 +209,7 @@ pub fn read_change(stderr: &str) -> Result<Change, ReadError> {
     const EXPECTED: &str = "\"1/1 addresses added.\"";
     let command = "-T add|delete";
     let mut table_created = false;
-    let mut lines = stderr.lines().peekable();
+    let mut lines = spoken(stderr).peekable();
     if lines.peek() == Some(&"1 table created.") {
         table_created = true;
         lines.next();
@@ -231,6 +231,12 @@ pub fn read_change(stderr: &str) -> Result<Change, ReadError> {
     }
 }
 
+/// What pfctl says to stderr, without what it says in every run on a kernel that has no ALTQ.
+fn spoken(stderr: &str) -> impl Iterator<Item = &str> {
+    const NO_ALTQ: [&str; 2] = ["No ALTQ support in kernel", "ALTQ related functions disabled"];
+    stderr.lines().filter(|line| !NO_ALTQ.contains(line))
+}
+
 /// Digits only: no sign, no spaces.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
@@ -238,7 +244,7 @@ fn number(text: &str) -> Option<usize> {
 
 /// Reads the stderr of `-k`: how many states were ended.
 pub fn read_killed(stderr: &str) -> Result<usize, ReadError> {
-    let line = stderr.lines().next().unwrap_or_default();
+    let line = spoken(stderr).next().unwrap_or_default();
     let killed = line.strip_prefix("killed ").and_then(|rest| rest.split_once(" states from "));
     match killed.and_then(|(killed, _)| number(killed)) {
         Some(killed) => Ok(killed),

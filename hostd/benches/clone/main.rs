@@ -13,6 +13,9 @@ mod floor;
 #[path = "../../tests/lab/mod.rs"]
 mod lab;
 #[cfg(target_os = "linux")]
+#[path = "../../tests/life/mod.rs"]
+mod life;
+#[cfg(target_os = "linux")]
 mod load;
 #[cfg(target_os = "linux")]
 mod run;

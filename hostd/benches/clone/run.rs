@@ -2,8 +2,8 @@
 
 use crate::daemon::{Home, create};
 use crate::floor::Floor;
-use crate::lab::life::{block_on, home, params, until_empty};
 use crate::lab::{Lab, in_private_machine};
+use crate::life::{block_on, home, params, until_empty};
 use crate::load::{Busy, own_seconds};
 use crate::table::{Goal, Table};
 use hostd::api::StageTiming;

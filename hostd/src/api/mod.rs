@@ -7,9 +7,11 @@ pub mod error;
 pub mod ids;
 pub mod method;
 pub mod openrpc;
+pub mod pool;
 pub mod types;
 
 pub use error::{ErrorCode, ErrorData, RpcError};
 pub use ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};
 pub use method::Method;
+pub use pool::{Flavor, PoolMember, PoolStatus};
 pub use types::*;

@@ -1,6 +1,7 @@
 //! Parameters and results of the methods.
 
 use super::ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};
+use super::pool::PoolStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -159,6 +160,8 @@ pub struct Limits {
 pub enum CloneState {
     /// Being made.
     Creating,
+    /// Made ahead of time and owned by nobody: a create takes it.
+    Pooled,
     /// Made and verified.
     Ready,
     /// Was ready, but the host no longer shows all of it; destroy it.
@@ -177,8 +180,9 @@ pub enum CloneState {
 
 impl CloneState {
     /// Every state, in the order of a clone's life.
-    pub const ALL: [CloneState; 8] = [
+    pub const ALL: [CloneState; 9] = [
         CloneState::Creating,
+        CloneState::Pooled,
         CloneState::Ready,
         CloneState::Broken,
         CloneState::Destroying,
@@ -192,6 +196,7 @@ impl CloneState {
     pub fn word(self) -> &'static str {
         match self {
             CloneState::Creating => "creating",
+            CloneState::Pooled => "pooled",
             CloneState::Ready => "ready",
             CloneState::Broken => "broken",
             CloneState::Destroying => "destroying",
@@ -206,18 +211,23 @@ impl CloneState {
 /// How long one stage of a create took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageTiming {
-    /// The stage: a step's name, or `total`.
+    /// The stage: a step's name, `thaw` for a clone of the warm pool, or `total`.
     pub stage: String,
     /// Its duration.
     pub seconds: f64,
 }
 
 /// How the clone came to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Launch {
     /// Made for this request.
+    #[default]
     Cold,
+    /// Made ahead of time, with its browser up.
+    Warm,
+    /// Made ahead of time; its browser was started for this request.
+    Basic,
 }
 
 impl Launch {
@@ -225,6 +235,8 @@ impl Launch {
     pub fn word(self) -> &'static str {
         match self {
             Launch::Cold => "cold",
+            Launch::Warm => "warm",
+            Launch::Basic => "basic",
         }
     }
 }
@@ -319,6 +331,8 @@ pub enum ReapReason {
     DestroyUnfinished,
     /// Its create was begun, not finished, and nobody works on it.
     CreateUnfinished,
+    /// A member of the warm pool that is over: too old, its template changed, broken, or no longer wanted.
+    PoolDrained,
     /// Its deadline passed, or the host was restarted since.
     DeadlinePassed,
     /// It has no record, is provably ours, and older than the grace period.
@@ -327,9 +341,10 @@ pub enum ReapReason {
 
 impl ReapReason {
     /// Every reason.
-    pub const ALL: [ReapReason; 4] = [
+    pub const ALL: [ReapReason; 5] = [
         ReapReason::DestroyUnfinished,
         ReapReason::CreateUnfinished,
+        ReapReason::PoolDrained,
         ReapReason::DeadlinePassed,
         ReapReason::Orphan,
     ];
@@ -339,6 +354,7 @@ impl ReapReason {
         match self {
             ReapReason::DestroyUnfinished => "destroy_unfinished",
             ReapReason::CreateUnfinished => "create_unfinished",
+            ReapReason::PoolDrained => "pool_drained",
             ReapReason::DeadlinePassed => "deadline_passed",
             ReapReason::Orphan => "orphan",
         }
@@ -453,6 +469,9 @@ pub struct StatusResult {
     pub connections: u64,
     /// How the firewall was when last looked at.
     pub egress: EgressHealth,
+    /// The clones made ahead of time; absent when pool.size is 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_pool: Option<PoolStatus>,
     /// How long the daemon has been up.
     pub uptime_seconds: u64,
     /// Things an operator should know.

@@ -33,6 +33,12 @@ struct Flags {
     /// Print the default configuration with comments
     #[arg(long, conflicts_with = "check_config")]
     print_default_config: bool,
+    /// Print the settings in effect, one a line, after all layers and checks
+    #[arg(long, conflicts_with_all = ["check_config", "print_default_config"])]
+    print_config: bool,
+    /// Print the clones' rules for FreeBSD's packet filter: the file that pf.conf loads
+    #[arg(long, conflicts_with_all = ["check_config", "print_default_config", "print_config"])]
+    print_pf: bool,
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -69,6 +75,22 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if flags.print_config {
+        print!("{}", config::effective_toml(&config));
+        return ExitCode::SUCCESS;
+    }
+    if flags.print_pf {
+        return match pf_rules(&config) {
+            Ok(rules) => {
+                print!("{rules}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("hostd: {error}");
+                ExitCode::from(2)
+            }
+        };
+    }
     let log = config.log.clone();
     let checked = match daemon::check(config) {
         Ok(checked) => checked,
@@ -86,6 +108,14 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
+}
+
+/// The anchor that this configuration means. It can be made on any system.
+fn pf_rules(config: &config::Config) -> Result<String, String> {
+    let pool = hostd::slot::Pool::new(&config.pool).map_err(|error| error.to_string())?;
+    let policy = hostd::host::freebsd::egress::policy(config, &pool)
+        .map_err(|error| format!("{error}; {}", error.hint))?;
+    Ok(pf::pf_conf::render(&policy))
 }
 
 fn failed(error: &daemon::DaemonError) -> ExitCode {

@@ -103,6 +103,14 @@ Only for a clone whose destroy was begun; see `hostctl ls` for those in state in
     /// Tell how the daemon and its host are
     Status,
 
+    /// Tell how the warm pool is: clones made ahead, how old they are, hits and misses
+    #[command(after_help = "Examples:
+  hostctl pool
+  hostctl pool --json | jq .data.hits
+
+The pool is on when pool.size in hostd's configuration is above 0.")]
+    Pool,
+
     /// Check configuration, socket, daemon and host; works when the daemon is down
     #[command(after_help = "Every line is one check: ok, warning or error, and what to do about it. \
                             Exit code 7 when there is an error.")]
@@ -150,7 +158,7 @@ impl Command {
     /// How long an answer may take: a question is answered at once, or something is wrong.
     pub(super) fn patience(&self) -> Duration {
         match self {
-            Command::Ls(_) | Command::Status | Command::Metrics | Command::Doctor(_) => {
+            Command::Ls(_) | Command::Status | Command::Pool | Command::Metrics | Command::Doctor(_) => {
                 Duration::from_secs(30)
             }
             _ => Duration::from_secs(300),

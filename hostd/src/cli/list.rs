@@ -47,6 +47,6 @@ fn tone(state: CloneState) -> Tone {
         CloneState::Ready => Tone::Good,
         CloneState::Creating | CloneState::Destroying => Tone::Attention,
         CloneState::Broken | CloneState::Incomplete | CloneState::Orphan | CloneState::Foreign => Tone::Bad,
-        CloneState::Quarantined => Tone::Faint,
+        CloneState::Quarantined | CloneState::Pooled => Tone::Faint,
     }
 }

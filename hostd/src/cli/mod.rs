@@ -12,6 +12,7 @@ mod exit;
 mod generate;
 mod list;
 mod output;
+mod pool;
 mod progress;
 mod reap;
 mod remote;
@@ -56,9 +57,10 @@ async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
         Command::ForceUnmount(args) => destroy::force_unmount(&remote, output, args).await,
         Command::Ls(args) => list::run(&remote, output, args).await,
         Command::Status => status::status(&remote).await,
+        Command::Pool => pool::run(&remote, output).await,
         Command::Metrics => status::metrics(&remote).await,
         Command::Doctor(args) => doctor::run(remote, output, args).await,
-        Command::Template(args) => template::run(output, args),
+        Command::Template(args) => template::run(output, args).await,
         Command::Demo(args) => demo::run(&remote, output, args).await,
         Command::Call(args) => status::call(&remote, args).await,
         Command::Completions(args) => generate::completions(args.shell),

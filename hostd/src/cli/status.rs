@@ -32,6 +32,10 @@ fn describe(status: &StatusResult) -> String {
         .collect();
     let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
     line("clones", format!("{states} (at most {})", status.max_clones));
+    if let Some(pool) = &status.warm_pool {
+        let wanted = pool.size * pool.flavors.len() as u64;
+        line("made ahead", format!("{} of {wanted}, {} taken", pool.members.len(), pool.hits));
+    }
     line("under way", format!("operations: {}, connections: {}", status.operations, status.connections));
     let egress = match status.egress {
         EgressHealth::Ok => "ok",

@@ -8,26 +8,25 @@ use crate::config;
 use crate::host::{HostError, HostErrorKind, templates};
 use serde_json::json;
 
-pub(super) fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure> {
+pub(super) async fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure> {
     let config = config::load(args.config.as_deref(), std::iter::empty(), &[]).map_err(|error| {
         Failure::of(ErrorCode::InvalidParams, error.to_string()).hint("hostctl doctor looks closer")
     })?;
-    let folder = &config.linux.templates;
     let name = &config.host.template;
     match args.what {
         TemplateCommand::Create { snapshot, browser } => {
-            let snapshot = snapshot.unwrap_or(config.host.snapshot);
-            let version = templates::create(folder, name, &snapshot, browser.as_deref()).map_err(failure)?;
+            let snapshot = snapshot.unwrap_or_else(|| config.host.snapshot.clone());
+            let version = templates::create(&config, &snapshot, browser.as_deref()).await.map_err(failure)?;
             let text = format!("template {name}, snapshot {snapshot}: {version}\n");
             Ok(Answer { data: json!({ "template": name, "snapshot": snapshot, "version": version }), text })
         }
         TemplateCommand::Rm { snapshot } => {
-            templates::remove(folder, name, &snapshot, &config.pool.clones_dir).map_err(failure)?;
+            templates::remove(&config, &snapshot).await.map_err(failure)?;
             let text = format!("template {name}, snapshot {snapshot} is removed\n");
             Ok(Answer { data: json!({ "template": name, "snapshot": snapshot }), text })
         }
         TemplateCommand::Ls => {
-            let all = templates::list(folder, name).map_err(failure)?;
+            let all = templates::list(&config).await.map_err(failure)?;
             let mut table = Table::header(&["SNAPSHOT", "STATE", "BROWSER"]);
             let mut data = Vec::new();
             for (snapshot, state) in all {

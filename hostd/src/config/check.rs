@@ -2,8 +2,9 @@
 
 use super::keys::sections;
 use super::load::{ConfigError, Origin, Problem};
-use super::types::Config;
+use super::types::{Config, PoolConfig};
 use crate::slot::Pool;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// `sun_path` is 104 bytes on FreeBSD and 108 on Linux; some are kept for a temporary name.
@@ -25,6 +26,8 @@ impl Config {
             ("paths.audit", &self.paths.audit),
             ("pool.clones_dir", &self.pool.clones_dir),
             ("linux.templates", &self.linux.templates),
+            ("freebsd.bastille_prefix", &self.freebsd.bastille_prefix),
+            ("freebsd.console_logs", &self.freebsd.console_logs),
         ] {
             if let Some(what) = path_problem(path) {
                 wrong(key, what);
@@ -37,10 +40,40 @@ impl Config {
                 format!("is {socket} bytes long: a socket's path may have at most {LONGEST_SOCKET_PATH}"),
             );
         }
-        if let Some(Err(error)) = pool
+        // These end up in a jail's file, between quotes.
+        for (key, path) in
+            [("freebsd.console_logs", &self.freebsd.console_logs), ("pool.clones_dir", &self.pool.clones_dir)]
+        {
+            if path.to_string_lossy().contains(['"', '\'', '\\', '$', ';']) {
+                wrong(key, format!("\"{}\" contains a quote, a backslash, $ or ;", path.display()));
+            }
+        }
+        if let (Some(ip), Some(Ok(pool))) = (self.freebsd.template_ip, &pool)
+            && let Some(slot) = pool.slot_of_address(ip)
+        {
+            wrong(
+                "freebsd.template_ip",
+                format!("{ip} is the address of {}: move the template or the pool", pool.name(slot)),
+            );
+        }
+        if let Some(Err(error)) = &pool
             && error.key != "clones_dir"
         {
-            wrong(&format!("pool.{}", error.key), error.why);
+            wrong(&format!("pool.{}", error.key), error.why.clone());
+        }
+
+        let PoolConfig { size, flavors, first_slot, last_slot, .. } = &self.pool;
+        if *size > 0 && (flavors.is_empty() || flavors.iter().collect::<BTreeSet<_>>().len() < flavors.len())
+        {
+            wrong("pool.flavors", "needs each flavour that shall be kept, once".into());
+        }
+        let (members, slots) =
+            (usize::from(*size) * flavors.len(), usize::from(last_slot.saturating_sub(*first_slot)) + 1);
+        if members >= slots {
+            wrong(
+                "pool.size",
+                format!("{members} clones made ahead leave none of the {slots} slots for others"),
+            );
         }
 
         for (key, path) in [("linux.cgroup", &self.linux.cgroup), ("linux.browserd", &self.linux.browserd)] {
@@ -60,6 +93,11 @@ impl Config {
         let template = &self.host.template;
         let plain = template.starts_with(|c: char| c.is_ascii_alphanumeric())
             && template.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        if let Some(Ok(pool)) = &pool
+            && (pool.slot_of_name(template).is_some() || *template == format!("{}-aside", pool.prefix()))
+        {
+            wrong("host.template", format!("{template:?} is the name of a clone in this pool"));
+        }
         if !plain || template.len() > 64 {
             wrong("host.template", format!("{template:?} is no template's name: letters, digits and . _ -"));
         }

@@ -69,6 +69,10 @@ fn describe(key: &Key) -> String {
 pub(super) fn toml_value(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(toml_value).collect::<Vec<_>>().join(", ")),
+        Value::Object(keys) => {
+            let keys = keys.iter().map(|(key, value)| format!("{key} = {}", toml_value(value)));
+            format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
+        }
         other => other.to_string(),
     }
 }

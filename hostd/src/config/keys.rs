@@ -14,6 +14,9 @@ pub const RESERVED_VARIABLES: &[(&str, &str)] = &[
     ("HOSTD_TIMEOUT", "hostctl: how long to wait for an answer, as --timeout"),
 ];
 
+/// A variable of the template's set-up that hostd honours as `freebsd.template_ip`. A variable of hostd's own wins.
+pub const TEMPLATE_IP: &str = "WARDEN_BROWSER_IP";
+
 /// One section of the file.
 #[derive(Debug, Clone)]
 pub struct Section {

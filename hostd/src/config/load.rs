@@ -3,7 +3,7 @@
 //! Every layer is taken apart into single settings that know where they came from. A setting is
 //! checked alone, so a message can name file, line and key; a later layer replaces the whole key.
 
-use super::keys::{RESERVED_VARIABLES, Section, sections};
+use super::keys::{RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
 use super::types::Config;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -208,10 +208,13 @@ impl Layers {
                 }
             }
         }
+        // The seed's name for the template's address.
+        known.insert(TEMPLATE_IP.to_owned(), "freebsd.template_ip".to_owned());
         let reserved = |name: &str| RESERVED_VARIABLES.iter().any(|(known, _)| *known == name);
-        // Sorted, so that the same mistakes are always told in the same order.
-        let env: BTreeMap<_, _> =
-            env.filter(|(name, _)| name.starts_with("HOSTD_") && !reserved(name)).collect();
+        let ours = |name: &str| (name.starts_with("HOSTD_") && !reserved(name)) || name == TEMPLATE_IP;
+        let mut env: Vec<_> = env.filter(|(name, _)| ours(name)).collect();
+        // Sorted, so that the same mistakes are always told in the same order; what is set last wins.
+        env.sort_by_key(|(name, _)| (name != TEMPLATE_IP, name.clone()));
         for (name, text) in env {
             match known.get(&name) {
                 Some(key) => self.set(Origin::Variable(name), key, &text),

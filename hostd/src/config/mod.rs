@@ -6,11 +6,13 @@
 
 mod check;
 mod default_file;
+mod effective;
 mod keys;
 mod load;
 mod types;
 
 pub use default_file::default_toml;
-pub use keys::{Key, RESERVED_VARIABLES, Section, sections};
+pub use effective::effective_toml;
+pub use keys::{Key, RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
 pub use load::{ConfigError, Origin, Problem, default_file, load};
 pub use types::*;

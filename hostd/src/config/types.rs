@@ -1,6 +1,6 @@
 //! The configuration's keys, their defaults and what they mean.
 
-use crate::api::{Limits, Method, SnapshotName};
+use crate::api::{Flavor, Limits, Method, SnapshotName};
 use crate::platform::{DefaultDirs, default_dirs};
 use crate::slot::Slot;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -18,7 +18,8 @@ const YEAR: u64 = 366 * 24 * 3600;
 pub struct Config {
     /// Where hostd keeps and finds things.
     pub paths: Paths,
-    /// The slots: names and addresses of the clones.
+    /// The slots: names and addresses of the clones. And how many clones are made ahead of time, for creates
+    /// that are answered in milliseconds.
     pub pool: PoolConfig,
     /// Which host drivers are used.
     pub host: HostConfig,
@@ -26,6 +27,8 @@ pub struct Config {
     pub egress: EgressConfig,
     /// The Linux host.
     pub linux: LinuxConfig,
+    /// The FreeBSD host.
+    pub freebsd: FreebsdConfig,
     /// How long things may take, and when clones are over.
     pub lifecycle: LifecycleConfig,
     /// What one clone may use. A request may ask for less, never for more.
@@ -57,6 +60,7 @@ impl Config {
             host: HostConfig::default(),
             egress: EgressConfig::default(),
             linux: LinuxConfig::default(),
+            freebsd: FreebsdConfig::default(),
             lifecycle: LifecycleConfig::default(),
             clone_limits: CloneLimits::default(),
             server: ServerConfig::default(),
@@ -98,7 +102,7 @@ impl Paths {
     }
 }
 
-/// The slots: names and addresses of the clones.
+/// The slots, and the clones made ahead of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolConfig {
@@ -127,6 +131,20 @@ pub struct PoolConfig {
     pub clones_dir: PathBuf,
     /// Parent dataset of the clones, for the ZFS driver.
     pub parent_dataset: String,
+    /// How many clones of each flavour are made ahead of time and wait, frozen, for a create; 0 is none. They
+    /// count against server.max_clones only as long as nobody needs their place.
+    #[schemars(range(max = 500))]
+    pub size: u16,
+    /// How far they are made: `ready` with the browser up (a browser's memory each), `basic` without it (the create
+    /// starts it). A create takes a ready one first, then a basic one, then makes its own.
+    pub flavors: Vec<Flavor>,
+    /// A clone made ahead that nobody took in this time is replaced.
+    #[schemars(range(min = 1, max = YEAR))]
+    pub max_age_seconds: u64,
+    /// How much of the time, in percent, making clones ahead may take. Where limits can be changed while a clone runs,
+    /// it is also what one being made may use of a processor.
+    #[schemars(range(min = 1, max = 100))]
+    pub refill_percent: u64,
 }
 
 impl Default for PoolConfig {
@@ -148,6 +166,10 @@ impl PoolConfig {
             uid_base: 61000,
             clones_dir: dirs.clones.clone(),
             parent_dataset: "zroot/bastille/jails".into(),
+            size: 0,
+            flavors: vec![Flavor::Ready],
+            max_age_seconds: 3600,
+            refill_percent: 50,
         }
     }
 }
@@ -187,6 +209,8 @@ impl Default for HostConfig {
 pub enum HostDriver {
     /// The system hostd was built for.
     Native,
+    /// FreeBSD, driven by its tools. The same as `native` there; elsewhere for trials over other tools of these names.
+    Freebsd,
     /// A model of a host kept in the state folder, for tests.
     #[cfg(feature = "fake-host")]
     #[schemars(skip)]
@@ -231,13 +255,16 @@ impl Default for EgressConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinuxConfig {
-    /// Folder of the templates: TEMPLATE/SNAPSHOT below it.
+    /// How the clones' files are kept.
+    pub storage: StorageDriver,
+    /// Folder of the templates: TEMPLATE/SNAPSHOT below it. With ZFS only their lock is there.
     pub templates: PathBuf,
-    /// How a clone's size is bounded.
+    /// How a clone's size is bounded with the overlay.
     pub bound: DiskBound,
     /// How a clone's limits must be kept.
     pub limits: LimitsDemand,
-    /// The cgroup v2 folder for the clones, delegated to hostd. Empty: hostd below the root of cgroup v2.
+    /// The cgroup v2 folder for the clones, delegated to hostd. Empty: that of hostd-clones.service if it is there, else
+    /// hostd below the root of cgroup v2. Not to be changed while there are clones.
     pub cgroup: PathBuf,
     /// browserd's executable. Without it a clone's endpoint is the browser's own debugging pipe, as a Unix socket.
     pub browserd: PathBuf,
@@ -246,6 +273,7 @@ pub struct LinuxConfig {
 impl Default for LinuxConfig {
     fn default() -> Self {
         Self {
+            storage: StorageDriver::Overlay,
             // The same in every build: no other system reads it.
             templates: DefaultDirs::linux().state.join("templates"),
             bound: DiskBound::Tmpfs,
@@ -256,7 +284,17 @@ impl Default for LinuxConfig {
     }
 }
 
-/// How a clone's size (clone_limits.disk_bytes) is bounded.
+/// How the clones' files are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageDriver {
+    /// What a clone changes is above a folder that all share, by default in memory (linux.bound). Needs nothing.
+    Overlay,
+    /// Clones of a snapshot, on disk. Needs a pool with pool.parent_dataset mounted at pool.clones_dir.
+    Zfs,
+}
+
+/// How a clone's size (clone_limits.disk_bytes) is bounded with the overlay; ZFS has quotas of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiskBound {
@@ -275,10 +313,65 @@ pub enum DiskBound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitsDemand {
-    /// By cgroup v2; without it there are no clones.
+    /// By cgroup v2; without it, or with rates of reading and writing, which it does not keep, there are no clones.
     Cgroup,
     /// By what there is. Without cgroup v2 that leaves a clone's memory and processor time unbounded.
     Available,
+}
+
+/// The FreeBSD host. Datasets and folders are those of `[pool]`; the template jail's name is `host.template`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FreebsdConfig {
+    /// What starts and stops jails: `jail` is jail(8), parallel and several times faster; `bastille` is Bastille, one at
+    /// a time.
+    pub jail_driver: JailDriver,
+    /// The bridge of the clones. It carries the pool's first address and has no other members than clones.
+    pub bridge: String,
+    /// Slot N has the interfaces epair(this number + N): numbers that nobody else on the host uses.
+    #[schemars(range(max = 31_000))]
+    pub epair_base: u32,
+    /// The PF anchor with the clones' rules.
+    pub anchor: String,
+    /// The PF table whose members may go out.
+    pub table: String,
+    /// The devfs ruleset of the clones' jails, as setup-host declares it. Bastille's own (13) also shows them bpf.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub devfs_ruleset: u32,
+    /// Bastille's folder, which must have mode 0750 or Bastille refuses to work.
+    pub bastille_prefix: PathBuf,
+    /// Where the jails' console logs go: one file for each name, outside of the clones.
+    pub console_logs: PathBuf,
+    /// The template jail's own address, which no clone may have. WARDEN_BROWSER_IP sets it too. Empty: not known.
+    #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
+    #[schemars(with = "String")]
+    pub template_ip: Option<IpAddr>,
+}
+
+impl Default for FreebsdConfig {
+    fn default() -> Self {
+        Self {
+            jail_driver: JailDriver::Jail,
+            bridge: "bridge72".into(),
+            epair_base: 10_000,
+            anchor: "browser".into(),
+            table: "browser_tasks".into(),
+            devfs_ruleset: 72,
+            bastille_prefix: "/usr/local/bastille".into(),
+            console_logs: "/var/log/bastille".into(),
+            template_ip: None,
+        }
+    }
+}
+
+/// What starts and stops jails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JailDriver {
+    /// jail(8) on the jail's own file.
+    Jail,
+    /// Bastille's start and stop.
+    Bastille,
 }
 
 /// How long things may take, and when clones are over.
@@ -349,9 +442,9 @@ pub struct CloneLimits {
     /// What the clone may add to its template on disk, in bytes.
     #[schemars(range(min = 1 << 20))]
     pub disk_bytes: u64,
-    /// Bytes read from disk in a second; 0 is no limit.
+    /// Bytes read from disk in a second; 0 is no limit. Nobody keeps it on Linux: see linux.limits.
     pub read_bytes_per_second: u64,
-    /// Bytes written to disk in a second; 0 is no limit.
+    /// Bytes written to disk in a second; 0 is no limit. Nobody keeps it on Linux: see linux.limits.
     pub write_bytes_per_second: u64,
 }
 

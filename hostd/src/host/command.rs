@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 use tokio::process::Child;
 
-/// How long a command may take when its driver does not say. The lifecycle's own limit for a step is usually shorter.
+/// How long a command may take when nobody says.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// How much a command may write on each of its two outputs when its driver does not say.
 const MOST_OUTPUT: usize = 4 << 20;
@@ -55,12 +55,19 @@ pub fn runs_of(tool: &'static str) -> u64 {
 #[derive(Debug, Clone)]
 pub struct Tools {
     folders: Arc<[PathBuf]>,
+    deadline: Duration,
 }
 
 impl Tools {
     /// Tools in these folders, the first one first.
     pub fn new(folders: &[PathBuf]) -> Tools {
-        Tools { folders: folders.into() }
+        Tools { folders: folders.into(), deadline: DEADLINE }
+    }
+
+    /// How long each run of such a tool may take, unless it is told otherwise.
+    #[must_use]
+    pub fn within(self, deadline: Duration) -> Tools {
+        Tools { deadline, ..self }
     }
 
     /// Find a tool. One that is missing or not to be trusted says so when it is run, and to who asks for its path.
@@ -69,7 +76,7 @@ impl Tools {
         if let Err(error) = &place {
             tracing::warn!(%error, "a tool cannot be used");
         }
-        Tool { name, place, search: self.search().into() }
+        Tool { name, place, search: self.search().into(), deadline: self.deadline }
     }
 
     fn place(&self, name: &'static str) -> Result<PathBuf, ToolError> {
@@ -121,6 +128,7 @@ pub struct Tool {
     name: &'static str,
     place: Result<Arc<Path>, ToolError>,
     search: Arc<str>,
+    deadline: Duration,
 }
 
 impl Tool {
@@ -139,7 +147,7 @@ impl Tool {
         Command {
             tool: self.clone(),
             arguments: arguments.into_iter().map(Into::into).collect(),
-            deadline: DEADLINE,
+            deadline: self.deadline,
             most_output: MOST_OUTPUT,
         }
     }
@@ -187,10 +195,16 @@ impl Command {
     /// Run it to its end.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         let began = Instant::now();
-        let result = self.run_to_the_end(began).await;
+        // On the heap: a look at the host waits for many commands at once, and all of them in one future would not fit
+        // on a worker's stack.
+        let result = Box::pin(self.run_to_the_end(began)).await;
         let milliseconds = began.elapsed().as_millis();
         match &result {
-            Ok(outcome) => tracing::debug!(command = %self, ended = %outcome.ended, milliseconds, "ran"),
+            Ok(outcome) if outcome.success() => tracing::debug!(command = %self, milliseconds, "ran"),
+            Ok(outcome) => {
+                let said = outcome.complaint();
+                tracing::debug!(command = %self, milliseconds, ended = %outcome.ended, said, "ran and refused");
+            }
             Err(error) => tracing::debug!(%error, milliseconds, "did not run to its end"),
         }
         result

@@ -7,12 +7,15 @@
 pub mod command;
 #[cfg(feature = "fake-host")]
 pub mod fake;
+pub mod freebsd;
 #[cfg(target_os = "linux")]
 pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
-#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+pub mod page;
 mod trusted;
+pub mod zfs;
 
 pub use native::{helper, show, templates};
 
@@ -122,8 +125,10 @@ pub struct ObservedClone {
     pub storage: Option<StorageSeen>,
     /// Mounts below its folder.
     pub mounts: BTreeSet<String>,
-    /// Its limits, if any rule is there.
+    /// Its limits, if any rule is there. What it may add to its disk is left out where the storage keeps that.
     pub limits: Option<Limits>,
+    /// How many of its processes the system ended because it was at its memory limit. Looked at with its limits.
+    pub oom_kills: u64,
     /// Its interfaces.
     pub network: Option<NetworkSeen>,
     /// Whether its address is in the table.
@@ -132,9 +137,14 @@ pub struct ObservedClone {
     pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
     pub jail: Option<JailSeen>,
-    /// Processes proven to be inside it.
+    /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`], and a host may need [`Part::Service`] for it
+    /// too; never true without a jail.
+    pub frozen: bool,
+    /// Processes proven to be inside it. A host may leave them out when [`Part::Jail`] is not asked for too: they are
+    /// proven by the jail they are in.
     pub processes: BTreeSet<u32>,
-    /// Whether the browser service answers. Only looked at when asked for [`Part::Service`].
+    /// Whether the browser service answers, which a frozen one does not. Only looked at when asked for
+    /// [`Part::Service`].
     pub service_ready: bool,
 }
 
@@ -186,6 +196,10 @@ pub enum ProcessSignal {
     Term,
     /// End.
     Kill,
+    /// Stand still.
+    Stop,
+    /// Go on.
+    Continue,
 }
 
 /// What kind of failure it was, as far as the lifecycle decides on it.
@@ -255,6 +269,13 @@ pub trait Host: Send + Sync + 'static {
     /// Prove that this snapshot of the template can be cloned now: there, quiescent, credential-free.
     fn check_template(&self, snapshot: &SnapshotName) -> impl Future<Output = HostResult<()>> + Send;
 
+    /// What this snapshot of the template is now: a text that is another one whenever a clone made of it would be another.
+    /// Asked for at every claim from the warm pool, so it must be quick. Where snapshots cannot change, their name is enough.
+    fn template_version(&self, snapshot: &SnapshotName) -> impl Future<Output = HostResult<String>> + Send {
+        let named = snapshot.to_string();
+        async move { Ok(named) }
+    }
+
     /// Look at the whole pool. The number of commands must not depend on the number of clones.
     fn inventory(&self) -> impl Future<Output = HostResult<Inventory>> + Send;
 
@@ -264,6 +285,22 @@ pub trait Host: Send + Sync + 'static {
         names: &SlotNames,
         parts: &[Part],
     ) -> impl Future<Output = HostResult<ObservedClone>> + Send;
+
+    /// Look at a slot that is about to be used. A host whose effects refuse whatever is in their way may answer from a
+    /// recent look at the whole pool, as long as that showed nothing.
+    fn look_before_create(
+        &self,
+        names: &SlotNames,
+    ) -> impl Future<Output = HostResult<ObservedClone>> + Send {
+        self.look(names, Part::ALL)
+    }
+
+    /// Whether the step that makes this part answers with the kernel's own account of what it did, so that a look right
+    /// after it would ask the same question twice. Only for parts whose lack takes something from the clone and gives
+    /// it nothing: the next look at the pool puts them right.
+    fn answers_for(&self, _part: Part) -> bool {
+        false
+    }
 
     /// How the firewall is.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
@@ -281,6 +318,12 @@ pub trait Host: Send + Sync + 'static {
 
     /// Put the limits in place, before anything runs under them.
     fn ensure_limits(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Whether [`Host::ensure_limits`] can change a running clone's limits from these to those, so that they hold for what
+    /// runs in it already.
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        from == to
+    }
 
     /// Make the interface pair, addressed and attached.
     fn ensure_network(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
@@ -306,6 +349,22 @@ pub trait Host: Send + Sync + 'static {
         names: &SlotNames,
         signal: ProcessSignal,
     ) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// Freeze everything in the clone, so that it costs no processor time: see [`ObservedClone::frozen`].
+    fn freeze(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send {
+        self.signal_processes(names, ProcessSignal::Stop)
+    }
+
+    /// Let a frozen clone go on; one that is not frozen goes on anyway. Every create from the warm pool waits for this.
+    fn thaw(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send {
+        self.signal_processes(names, ProcessSignal::Continue)
+    }
+
+    /// Whether the browser service answers now: as [`Part::Service`] tells, but nothing else is looked at, because every
+    /// create from the warm pool waits for this.
+    fn service_answers(&self, names: &SlotNames) -> impl Future<Output = HostResult<bool>> + Send {
+        async { Ok(self.look(names, &[Part::Service]).await?.service_ready) }
+    }
 
     /// Unmount what is below the clone's folder, deepest first.
     fn unmount(&self, names: &SlotNames, how: Unmount) -> impl Future<Output = HostResult<()>> + Send;

@@ -3,6 +3,7 @@
 //! The records' owner is the state folder; the book is its copy, changed together with it. What was
 //! last seen of the host is kept for lists and for choosing a slot, never as proof of anything.
 
+use super::tally::Tally;
 use crate::api::{CloneState, EgressHealth, RequestId, Tenant};
 use crate::clock::Moment;
 use crate::host::Inventory;
@@ -29,6 +30,12 @@ pub(super) struct Book {
     pub(super) alarms: BTreeMap<&'static str, String>,
     /// New operations are refused.
     pub(super) closing: bool,
+    /// What the warm pool's snapshot of the template was when last looked at.
+    pub(super) template: Option<String>,
+    /// Members of the warm pool that an earlier process made and this one has not proven yet.
+    pub(super) unproven: BTreeSet<Slot>,
+    /// What the warm pool did so far.
+    pub(super) tally: Tally,
     first_seen: BTreeMap<Slot, Duration>,
     freed: BTreeMap<Slot, u64>,
     frees: u64,
@@ -46,6 +53,8 @@ pub(super) enum NoSlot {
     Taken,
     /// No slot is free: in use, quarantined, or something is in them.
     NoneFree,
+    /// This member of the warm pool has the place, and gives it up.
+    Pooled(Slot),
 }
 
 /// How many clones there may be.
@@ -55,16 +64,21 @@ pub(super) struct Caps {
     pub(super) tenant: u64,
 }
 
+/// Slots that the warm pool leaves free for others.
+const SPARE_SLOTS: usize = 1;
+
 impl Book {
     pub(super) fn new(found: BTreeMap<Slot, Found>) -> Book {
-        let (mut records, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        let (mut records, mut unreadable) = (BTreeMap::<Slot, Record>::new(), BTreeMap::new());
         for (slot, found) in found {
             match found {
                 Found::Record(record) => drop(records.insert(slot, *record)),
                 Found::Unreadable(why) => drop(unreadable.insert(slot, why)),
             }
         }
+        let unproven = records.values().filter(|record| record.pooled().is_some()).map(|record| record.slot);
         Book {
+            unproven: unproven.collect(),
             records,
             unreadable,
             working: BTreeSet::new(),
@@ -73,6 +87,8 @@ impl Book {
             verdicts: BTreeMap::new(),
             alarms: BTreeMap::new(),
             closing: false,
+            template: None,
+            tally: Tally::default(),
             first_seen: BTreeMap::new(),
             freed: BTreeMap::new(),
             frees: 0,
@@ -92,7 +108,20 @@ impl Book {
         mine.max_by_key(|record| (record.is_live(), record.was_ready()))
     }
 
-    /// A free slot: the one freed longest ago, or the one asked for.
+    /// Whether host and tenant may have one clone more. Members of the warm pool do not count: they give way.
+    pub(super) fn within_caps(&self, tenant: Option<&Tenant>, caps: Caps) -> Result<(), NoSlot> {
+        let claimed = || self.records.values().filter(|record| record.is_claimed());
+        if claimed().count() as u64 >= caps.host {
+            return Err(NoSlot::HostFull);
+        }
+        let of_tenant = || claimed().filter(|record| record.tenant.as_ref() == tenant);
+        if tenant.is_some() && of_tenant().count() as u64 >= caps.tenant {
+            return Err(NoSlot::TenantFull);
+        }
+        Ok(())
+    }
+
+    /// A free slot for a caller: the one freed longest ago, or the one asked for.
     pub(super) fn free_slot(
         &self,
         pool: &Pool,
@@ -101,31 +130,53 @@ impl Book {
         caps: Caps,
         not: &BTreeSet<Slot>,
     ) -> Result<Slot, NoSlot> {
-        let live = || self.records.values().filter(|record| record.is_live());
-        if live().count() as u64 >= caps.host {
+        self.within_caps(tenant, caps)?;
+        if let Some(slot) = asked {
+            let pooled = self.records.get(&slot).is_some_and(|record| record.pooled().is_some());
+            return match self.is_free(slot) && !not.contains(&slot) {
+                true => Ok(slot),
+                false if pooled => Err(NoSlot::Pooled(slot)),
+                false => Err(NoSlot::Taken),
+            };
+        }
+        // The one that would be too old first.
+        let pooled = self.records.values().filter(|record| record.pooled().is_some());
+        let gives_way = pooled.min_by_key(|record| record.deadline.mono_ms).map(|record| record.slot);
+        if let Some(slot) = gives_way
+            && self.live() >= caps.host
+        {
+            return Err(NoSlot::Pooled(slot));
+        }
+        let oldest = self.freed_longest_ago(pool, not);
+        oldest.ok_or_else(|| gives_way.map_or(NoSlot::NoneFree, NoSlot::Pooled))
+    }
+
+    /// A free slot for the warm pool, which takes neither the last slot nor the last place.
+    pub(super) fn spare_slot(&self, pool: &Pool, most: u64, not: &BTreeSet<Slot>) -> Result<Slot, NoSlot> {
+        if self.live() >= most {
             return Err(NoSlot::HostFull);
         }
-        if tenant.is_some()
-            && live().filter(|record| record.tenant.as_ref() == tenant).count() as u64 >= caps.tenant
-        {
-            return Err(NoSlot::TenantFull);
+        if pool.slots().filter(|slot| self.is_free(*slot)).count() <= SPARE_SLOTS {
+            return Err(NoSlot::NoneFree);
         }
-        let free = |slot: &Slot| {
-            !self.records.contains_key(slot)
-                && !self.unreadable.contains_key(slot)
-                && !self.working.contains(slot)
-                && !self.seen.clones.contains_key(slot)
-                && !not.contains(slot)
-        };
-        match asked {
-            Some(slot) if free(&slot) => Ok(slot),
-            Some(_) => Err(NoSlot::Taken),
-            None => pool
-                .slots()
-                .filter(free)
-                .min_by_key(|slot| (self.freed.get(slot).copied().unwrap_or(0), *slot))
-                .ok_or(NoSlot::NoneFree),
-        }
+        self.freed_longest_ago(pool, not).ok_or(NoSlot::NoneFree)
+    }
+
+    /// All clones, those of the warm pool included.
+    fn live(&self) -> u64 {
+        self.records.values().filter(|record| record.is_live()).count() as u64
+    }
+
+    fn is_free(&self, slot: Slot) -> bool {
+        !self.records.contains_key(&slot)
+            && !self.unreadable.contains_key(&slot)
+            && !self.working.contains(&slot)
+            && !self.seen.clones.contains_key(&slot)
+    }
+
+    fn freed_longest_ago(&self, pool: &Pool, not: &BTreeSet<Slot>) -> Option<Slot> {
+        let free = pool.slots().filter(|slot| self.is_free(*slot) && !not.contains(slot));
+        free.min_by_key(|slot| (self.freed.get(slot).copied().unwrap_or(0), *slot))
     }
 
     /// Remember that a slot was freed now, so that it is taken last.

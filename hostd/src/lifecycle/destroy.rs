@@ -160,6 +160,7 @@ impl<H: Host> Inner<H> {
             limits: Limits::default(),
             created: now.clone(),
             deadline: now,
+            pool: false,
             phase: Phase::Creating { reached: None },
         }
     }

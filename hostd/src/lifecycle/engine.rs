@@ -3,10 +3,11 @@
 
 use super::book::Book;
 use super::progress::{Listeners, ProgressSink};
+use super::refill::Refill;
 use crate::api::{
     CloneId, CloneName, CloneParams, CloneState, CreateParams, CreateResult, DestroyResult, EgressHealth,
-    ErrorCode, ForceUnmountResult, ListParams, ListResult, Method, ReapParams, ReapResult, RequestId,
-    RpcError,
+    ErrorCode, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams, ReapResult,
+    RequestId, RpcError,
 };
 use crate::audit::{Actor, Audit, Outcome};
 use crate::clock::Clock;
@@ -80,6 +81,8 @@ pub struct EngineStatus {
     pub operations: u64,
     /// How the firewall was when last looked at.
     pub egress: EgressHealth,
+    /// The warm pool, if there is one.
+    pub pool: Option<PoolStatus>,
     /// Things an operator should know.
     pub alarms: Vec<String>,
 }
@@ -115,6 +118,7 @@ pub(super) struct Inner<H> {
     ended: Notify,
     /// There may be a nearer deadline than the one the timer sleeps for.
     pub(super) wake: Notify,
+    pub(super) refill: Refill,
     stopped: tokio::sync::watch::Sender<bool>,
 }
 
@@ -188,6 +192,7 @@ impl<H: Host> Engine<H> {
             active: AtomicU64::new(0),
             ended: Notify::new(),
             wake: Notify::new(),
+            refill: Refill::default(),
             stopped: tokio::sync::watch::Sender::new(false),
         };
         let inner = Arc::new(inner);
@@ -330,11 +335,30 @@ impl<H: Host> Engine<H> {
         }
     }
 
-    /// Refuse new operations and wait for the running ones, at most the configured grace.
+    /// Keep the warm pool full until the engine is shut down. Spawn this once.
+    pub async fn run_pool(self) {
+        let mut stopped = self.0.stopped.subscribe();
+        loop {
+            let (pause, idle) = self.0.refill_in_peace().await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.0.refill.wanted(), if idle => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+        }
+    }
+
+    /// Fill the warm pool now: at once, to its size, or to the first failure.
+    pub async fn refill_now(&self) -> Result<(), RpcError> {
+        self.0.refill_all().await
+    }
+
+    /// Refuse new operations, drain the warm pool and wait for what runs, at most the configured grace.
     /// Answers how many were still running; their records tell the next start what to do.
     pub async fn shutdown(&self) -> u64 {
         self.0.book().closing = true;
         self.0.stopped.send_replace(true);
+        self.0.begin_drain_all("hostd is stopping");
         let grace = Duration::from_secs(self.0.config.lifecycle.shutdown_grace_seconds);
         let all_ended = async {
             loop {

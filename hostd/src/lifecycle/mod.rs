@@ -4,14 +4,21 @@
 //! not finished after a crash is rolled back by the same walk that a destroy is.
 
 mod book;
+mod build;
+mod claim;
 mod create;
 mod destroy;
+mod drain;
 mod engine;
 mod ours;
+mod place;
+mod pool_wish;
 mod progress;
 mod reap;
 pub mod reconcile;
+mod refill;
 mod step;
+mod tally;
 mod view;
 mod walk;
 

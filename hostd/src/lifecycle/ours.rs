@@ -39,11 +39,13 @@ impl Claim<'_> {
             storage: my_storage.cloned(),
             mounts: if others_storage || others_jail { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
+            oom_kills: if others_jail { 0 } else { seen.oom_kills },
             network: my_network.cloned(),
             // The table is ours alone, and so is every address of the pool in it.
             egress: seen.egress,
             connections: seen.connections,
             jail: my_jail.cloned(),
+            frozen: seen.frozen && my_jail.is_some(),
             processes: if others_jail { Default::default() } else { seen.processes.clone() },
             service_ready: seen.service_ready && !others_jail,
         }
@@ -102,11 +104,13 @@ mod tests {
         ObservedClone {
             storage: Some(StorageSeen { identity: storage, snapshot: None, mounted: true, age: None }),
             mounts: BTreeSet::from(["dev".to_owned()]),
+            oom_kills: 0,
             limits: Some(Limits::default()),
             network: Some(NetworkSeen { identity: network, complete: true }),
             egress: true,
             connections: true,
             jail: Some(JailSeen { identity: jail, dying: false }),
+            frozen: true,
             processes: BTreeSet::from([7]),
             service_ready: true,
         }

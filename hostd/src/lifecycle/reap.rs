@@ -8,8 +8,8 @@ use super::reconcile::{self, Decision, Facts, Plan, Repair, Rules, Verdict};
 use super::step::Step;
 use super::walk::Ended;
 use crate::api::{
-    CloneId, CloneState, EgressHealth, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult,
-    RpcError,
+    CloneId, CloneState, EgressHealth, ErrorCode, Flavor, Method, ReapLine, ReapParams, ReapReason,
+    ReapResult, RpcError,
 };
 use crate::audit::Outcome;
 use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part};
@@ -56,6 +56,7 @@ impl<H: Host> Inner<H> {
                 slots.filter(|slot| records.get(slot) != book.records.get(slot)).copied().collect::<Vec<_>>(),
             );
             book.look(seen, &now);
+            let wish = self.pool_wish(&book);
             let facts = Facts {
                 pool: &self.pool,
                 records: &records,
@@ -63,6 +64,7 @@ impl<H: Host> Inner<H> {
                 seen: &book.seen,
                 seen_for: &book.seen_for(&now),
                 working: &working,
+                wish: wish.as_ref(),
                 now: &now,
             };
             let plan = reconcile::reconcile(&facts, &self.rules());
@@ -88,6 +90,7 @@ impl<H: Host> Inner<H> {
         if self.book().closing {
             return;
         }
+        self.look_at_template().await;
         let mut plan = self.survey().await;
         if let Ok(first) = &plan
             && first.repairs.contains(&Repair::Firewall)
@@ -156,6 +159,7 @@ impl<H: Host> Inner<H> {
             }
             Repair::GrantEgress(slot) => self.repair_live(*slot, Step::Egress).await,
             Repair::SetLimits(slot) => self.repair_live(*slot, Step::Limits).await,
+            Repair::Freeze(slot) | Repair::Thaw(slot) => self.repair_frozen(*slot).await,
             Repair::CutEgress(slot) => {
                 let Some(_working) = self.try_work_on(&mut self.book(), *slot) else { return };
                 match self.running(*slot).await {
@@ -182,13 +186,30 @@ impl<H: Host> Inner<H> {
         self.bounded(spec.names.name.as_str(), step.ensure(&self.host, &spec)).await.map(drop)
     }
 
+    /// Freeze what waits in the warm pool and thaw what somebody has, if it still is so.
+    async fn repair_frozen(self: &Arc<Self>, slot: Slot) -> HostResult<()> {
+        let Some(_working) = self.try_work_on(&mut self.book(), slot) else { return Ok(()) };
+        let wait = match self.book().records.get(&slot).map(|record| &record.phase) {
+            Some(Phase::Pooled { flavor: Flavor::Ready, .. }) => true,
+            Some(Phase::Ready { .. }) => false,
+            _ => return Ok(()),
+        };
+        let names = self.pool.names(slot);
+        let frozen = self.look(&names, &[Part::Jail, Part::Service]).await?.frozen;
+        match (wait, frozen) {
+            (true, false) => self.freeze(&names).await,
+            (false, true) => self.bounded(names.name.as_str(), self.host.thaw(&names)).await,
+            _ => Ok(()),
+        }
+    }
+
     /// What the clone in this slot shall be, if one is wanted there, within its deadline, and runs.
     async fn running(&self, slot: Slot) -> HostResult<Option<CloneSpec>> {
         let now = self.clock.now();
         let spec = {
             let book = self.book();
             let ready = book.records.get(&slot).filter(|record| {
-                matches!(record.phase, Phase::Ready { .. })
+                matches!(record.phase, Phase::Ready { .. } | Phase::Pooled { .. })
                     && now.until(&record.deadline).is_some_and(|left| !left.is_zero())
             });
             ready.map(|record| reconcile::spec(record, &self.pool))
@@ -244,6 +265,9 @@ impl<H: Host> Inner<H> {
         self.finish_destroy(record, &walked).await;
         match walked.ended {
             Ended::Gone => {
+                if reason == ReapReason::PoolDrained {
+                    self.count_drained();
+                }
                 self.metrics.reaped(reason);
                 Taken::Gone(verdict.why)
             }
@@ -353,6 +377,7 @@ impl<H: Host> Inner<H> {
             aside: BTreeSet::new(),
             egress: book.seen.egress,
         };
+        let wish = self.pool_wish(&book);
         let facts = Facts {
             pool: &self.pool,
             records: &book.records,
@@ -360,6 +385,7 @@ impl<H: Host> Inner<H> {
             seen: &inventory,
             seen_for: &book.seen_for(&now),
             working,
+            wish: wish.as_ref(),
             now: &now,
         };
         reconcile::judge(slot, &facts, &self.rules())

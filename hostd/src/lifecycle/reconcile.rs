@@ -1,15 +1,17 @@
 //! `reconcile`: from what is wanted and what is there to what must be done. Pure: no clock, no host,
 //! no file, so every rule can be tested as a table and `reap --dry-run` can explain every line.
 //!
-//! A clone is taken for exactly four reasons and never because somebody is silent. Reasons that rest
+//! A clone is taken for exactly five reasons and never because somebody is silent. Reasons that rest
 //! on the *lack* of a record are the dangerous ones (a lost or mistyped state folder makes every
 //! clone look like an orphan), so a run that would take most of the host for that reason stops with
 //! an alarm instead. Deadlines rest on the monotonic clock and are only capped for one run, because
 //! a browser must not outlive its task.
 
 use super::ours::{self, Claim};
-use super::step::Step;
-use crate::api::{CloneId, CloneState, EgressHealth, ReapReason};
+pub use super::pool_wish::PoolWish;
+use super::pool_wish::why_not_wanted;
+use super::step::{Step, same_limits};
+use crate::api::{CloneId, CloneState, EgressHealth, Flavor, ReapReason};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, Inventory, ObservedClone};
 use crate::record::{Phase, Record};
@@ -32,6 +34,8 @@ pub struct Facts<'a> {
     pub seen_for: &'a BTreeMap<Slot, Duration>,
     /// Slots somebody is working on.
     pub working: &'a BTreeSet<Slot>,
+    /// What the warm pool shall be; none: there is none.
+    pub wish: Option<&'a PoolWish>,
     /// Now.
     pub now: &'a Moment,
 }
@@ -82,6 +86,10 @@ pub enum Repair {
     CutEgress(Slot),
     /// A live clone runs without its limits.
     SetLimits(Slot),
+    /// A member of the warm pool is not frozen: whoever wanted to take it died.
+    Freeze(Slot),
+    /// A clone that somebody has is frozen.
+    Thaw(Slot),
     /// Storage that was moved aside still has to go.
     DestroyAside(CloneId),
 }
@@ -170,6 +178,27 @@ fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules:
             Verdict { state, problem, decision: Decision::Reap(ReapReason::DestroyUnfinished), why: text }
         }
         Phase::Quarantined { freed, .. } => judge_quarantined(record, freed, seen, facts, rules),
+        Phase::Pooled { .. } if !record.pool => {
+            let why = "somebody was about to take it, and nobody works on it".to_owned();
+            verdict(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
+        }
+        Phase::Pooled { flavor, template, .. } => {
+            let problem = what_is_missing(record, seen, facts);
+            let state = if problem.is_some() { CloneState::Broken } else { CloneState::Pooled };
+            let over = why_not_wanted(record, *flavor, template, facts);
+            let broken = problem.as_ref().map(|problem| format!("it is broken ({problem})"));
+            match over.or(broken) {
+                Some(why) => Verdict {
+                    problem,
+                    ..verdict(
+                        state,
+                        Decision::Reap(ReapReason::PoolDrained),
+                        format!("nobody took it, and {why}"),
+                    )
+                },
+                None => verdict(state, Decision::Keep, "it waits in the warm pool".into()),
+            }
+        }
         Phase::Ready { .. } => {
             let Some(left) = facts.now.until(&record.deadline) else {
                 let why = "the host was restarted since it was made, and its processes with it".to_owned();
@@ -218,9 +247,11 @@ fn judge_quarantined(
     if ours::only_dying(&mine) {
         return verdict(Decision::Keep, "it is gone, but its jail is still dying".into());
     }
+    // Nobody ever knew the address of a clone that nobody took.
+    let quarantine = if record.pool { Duration::ZERO } else { rules.quarantine };
     match facts.now.since(freed) {
-        Some(since) if since < rules.quarantine => {
-            let left = (rules.quarantine - since).as_secs();
+        Some(since) if since < quarantine => {
+            let left = (quarantine - since).as_secs();
             verdict(Decision::Keep, format!("it is gone; its slot stays unused for another {left} s"))
         }
         _ => verdict(Decision::Release, "it is gone and its quarantine is over".into()),
@@ -272,7 +303,11 @@ pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
 /// What a clone that should be ready lacks.
 fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> Option<String> {
     let spec = spec(record, facts.pool);
-    VITAL.iter().find_map(|step| step.verify(&spec, seen).err())
+    let missing = VITAL.iter().find_map(|step| step.verify(&spec, seen).err())?;
+    Some(match seen.oom_kills {
+        0 => missing,
+        count => format!("{missing}; {count} of its processes were ended at its memory limit"),
+    })
 }
 
 /// What a record's clone shall be.
@@ -292,7 +327,8 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
     let seen = facts.seen.clones.get(&slot);
     let member = seen.is_some_and(|seen| seen.egress);
     let connected = seen.is_some_and(|seen| seen.connections);
-    let live = verdict.state == CloneState::Ready && verdict.decision == Decision::Keep;
+    let shall_run = matches!(verdict.state, CloneState::Ready | CloneState::Pooled);
+    let live = shall_run && verdict.decision == Decision::Keep;
     match (live, member || (connected && !live)) {
         // Adding to a table that no rule refers to would look like success and grant nothing.
         (true, false) if facts.seen.egress == EgressHealth::Ok => repairs.push(Repair::GrantEgress(slot)),
@@ -300,8 +336,18 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
         _ => {}
     }
     let wanted = facts.records.get(&slot).map(|record| record.limits);
-    if live && seen.and_then(|seen| seen.limits) != wanted {
+    let there = seen.and_then(|seen| seen.limits);
+    let same = there.zip(wanted).is_some_and(|(there, wanted)| same_limits(&there, &wanted));
+    if live && !same {
         repairs.push(Repair::SetLimits(slot));
+    }
+    let pooled = facts.records.get(&slot).and_then(Record::pooled);
+    match (live, verdict.state, seen.is_some_and(|seen| seen.frozen)) {
+        (true, CloneState::Pooled, false) if pooled == Some(Flavor::Ready) => {
+            repairs.push(Repair::Freeze(slot))
+        }
+        (true, CloneState::Ready, true) => repairs.push(Repair::Thaw(slot)),
+        _ => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! The rules as a table: for every kind of slot, what is decided and why.
 
 use super::*;
-use crate::api::{Limits, SnapshotName};
+use crate::api::{Flavor, Launch, Limits, SnapshotName};
 use crate::clock::Stamp;
 use crate::config::PoolConfig;
 use crate::host::{Identity, JailSeen, NetworkSeen, StorageSeen};
@@ -34,6 +34,7 @@ struct Host {
     seen: Inventory,
     seen_for: BTreeMap<Slot, Duration>,
     working: BTreeSet<Slot>,
+    wish: Option<PoolWish>,
     now: Moment,
     rules: Rules,
 }
@@ -54,6 +55,7 @@ impl Host {
             seen,
             seen_for: BTreeMap::new(),
             working: BTreeSet::new(),
+            wish: None,
             now,
             rules: Rules { orphan_grace: GRACE, quarantine: QUARANTINE, reap_cap: 10 },
         }
@@ -77,6 +79,7 @@ impl Host {
             limits: limits(),
             created,
             deadline,
+            pool: false,
             phase,
         };
         self.records.insert(slot(number), record);
@@ -96,6 +99,7 @@ impl Host {
             seen: &self.seen,
             seen_for: &self.seen_for,
             working: &self.working,
+            wish: self.wish.as_ref(),
             now: &self.now,
         };
         reconcile(&facts, &self.rules)
@@ -117,7 +121,7 @@ impl Host {
 }
 
 fn ready() -> Phase {
-    Phase::Ready { endpoint: "http://x".into(), stages: Vec::new() }
+    Phase::Ready { endpoint: "http://x".into(), stages: Vec::new(), launch: Launch::Cold }
 }
 
 fn destroying(attempts: u32, errors: &[&str]) -> Phase {
@@ -135,11 +139,13 @@ fn whole(owner: CloneId) -> ObservedClone {
             age: Some(Duration::from_secs(100)),
         }),
         mounts: BTreeSet::from(["dev".to_owned()]),
+        oom_kills: 0,
         limits: Some(limits()),
         network: Some(NetworkSeen { identity: Identity::Clone(owner.clone()), complete: true }),
         egress: true,
         connections: true,
         jail: Some(JailSeen { identity: Identity::Clone(owner), dying: false }),
+        frozen: false,
         processes: BTreeSet::from([77]),
         service_ready: false,
     }
@@ -224,6 +230,19 @@ fn a_broken_clone_is_its_owners_business_until_its_deadline() {
         assert!(plan.verdicts[&slot(1)].problem.as_ref().unwrap().contains(problem), "{problem}");
         assert_eq!(plan.repairs, [Repair::CutEgress(slot(1))], "{problem}: a broken clone has no egress");
     }
+}
+
+#[test]
+fn a_clone_that_broke_at_its_memory_limit_says_so() {
+    let mut host = Host::new();
+    host.record(1, ready());
+    let seen = host.show(1, whole(id('a')));
+    seen.oom_kills = 2;
+    host.decides(1, CloneState::Ready, Decision::Keep, "it is ready");
+    host.show(1, ObservedClone { jail: None, oom_kills: 2, ..whole(id('a')) });
+    let plan = host.decides(1, CloneState::Broken, Decision::Keep, "its owner decides");
+    let problem = plan.verdicts[&slot(1)].problem.clone().unwrap();
+    assert_eq!(problem, "no jail is there; 2 of its processes were ended at its memory limit");
 }
 
 #[test]
@@ -481,4 +500,114 @@ fn a_host_full_of_orphans_is_an_alarm_not_a_feast() {
     host.seen.clones.remove(&slot(16));
     host.records.remove(&slot(16));
     assert_eq!(host.plan().reap, []);
+}
+
+/// A warm pool of one, and a member of it as it should be.
+fn with_member() -> Host {
+    let mut host = Host::new();
+    host.wish = Some(PoolWish {
+        snapshot: snapshot(),
+        template: Some("v1".into()),
+        limits: limits(),
+        flavors: vec![Flavor::Ready],
+        size: 1,
+    });
+    host.member(1);
+    host
+}
+
+impl Host {
+    fn member(&mut self, number: u16) {
+        let phase = Phase::Pooled { flavor: Flavor::Ready, endpoint: None, template: "v1".into() };
+        let record = self.record(number, phase);
+        (record.pool, record.request_id, record.owner_uid) = (true, None, None);
+        self.show(number, ObservedClone { frozen: true, ..whole(id('a')) });
+    }
+}
+
+#[test]
+fn a_member_of_the_warm_pool_waits() {
+    let host = with_member();
+    let plan = host.decides(1, CloneState::Pooled, Decision::Keep, "waits in the warm pool");
+    assert_eq!(plan.repairs, [], "it keeps its network, its limits, and stays frozen");
+}
+
+#[test]
+fn a_member_goes_when_the_warm_pool_does_not_want_it() {
+    type Change = fn(&mut Host);
+    let cases: [(Change, &str); 9] = [
+        (|host| host.wish = None, "no warm pool"),
+        (|host| host.wish.as_mut().unwrap().snapshot = "v2".parse().unwrap(), "another configuration"),
+        (|host| host.wish.as_mut().unwrap().limits.cpu_percent = Some(1), "another configuration"),
+        (|host| host.wish.as_mut().unwrap().flavors = vec![Flavor::Basic], "another configuration"),
+        (|host| host.wish.as_mut().unwrap().template = Some("v2".into()), "template changed"),
+        (|host| host.wish.as_mut().unwrap().size = 0, "has enough"),
+        (
+            |host| {
+                let now = host.stamp(0);
+                host.records.get_mut(&slot(1)).unwrap().deadline = now;
+            },
+            "too old",
+        ),
+        (|host| host.now.boot = "next boot".into(), "restarted"),
+        (|host| host.seen.clones.get_mut(&slot(1)).unwrap().network = None, "broken (no interface is there)"),
+    ];
+    for (change, why) in cases {
+        let mut host = with_member();
+        change(&mut host);
+        let plan = host.plan();
+        let verdict = &plan.verdicts[&slot(1)];
+        assert_eq!(verdict.decision, Decision::Reap(ReapReason::PoolDrained), "{why}: {}", verdict.why);
+        assert!(verdict.why.contains(why), "{:?} does not say {why:?}", verdict.why);
+        assert!(plan.repairs.contains(&Repair::CutEgress(slot(1))), "{why}: {:?}", plan.repairs);
+    }
+}
+
+#[test]
+fn a_template_that_cannot_be_looked_at_is_held_against_nobody() {
+    let mut host = with_member();
+    host.wish.as_mut().unwrap().template = None;
+    host.decides(1, CloneState::Pooled, Decision::Keep, "waits");
+}
+
+#[test]
+fn of_too_many_members_the_later_ones_go() {
+    let mut host = with_member();
+    host.member(2);
+    host.decides(1, CloneState::Pooled, Decision::Keep, "waits");
+    host.decides(2, CloneState::Pooled, Decision::Reap(ReapReason::PoolDrained), "has enough");
+}
+
+#[test]
+fn draining_the_pool_is_not_capped_and_keeps_no_deadline_waiting() {
+    let mut host = with_member();
+    for number in 1..=30 {
+        host.member(number);
+    }
+    let passed = host.stamp(-1);
+    host.record(31, ready()).deadline = passed;
+    host.show(31, whole(id('a')));
+    let plan = host.plan();
+    assert_eq!((plan.reap.len(), plan.alarm), (30, None), "29 members too many and one passed deadline");
+}
+
+#[test]
+fn only_what_waits_is_frozen() {
+    let mut host = with_member();
+    host.seen.clones.get_mut(&slot(1)).unwrap().frozen = false;
+    host.record(2, ready());
+    host.show(2, ObservedClone { frozen: true, ..whole(id('a')) });
+    assert_eq!(host.plan().repairs, [Repair::Freeze(slot(1)), Repair::Thaw(slot(2))]);
+    host.working = BTreeSet::from([slot(1), slot(2)]);
+    assert_eq!(host.plan().repairs, [], "whoever works on them knows better");
+}
+
+#[test]
+fn a_slot_that_nobody_took_is_free_at_once() {
+    let mut host = with_member();
+    host.seen.clones.clear();
+    let freed = host.stamp(0);
+    let record = host.records.get_mut(&slot(1)).unwrap();
+    record.phase = Phase::Quarantined { freed, was_ready: false };
+    host.decides(1, CloneState::Quarantined, Decision::Release, "quarantine is over");
 }

@@ -1,7 +1,8 @@
 //! Lists and status: what callers see of the book.
 
+use super::book::Book;
 use super::engine::{Caller, EngineStatus, Inner};
-use crate::api::{CloneInfo, CloneState, Launch, ListParams, ListResult};
+use crate::api::{CloneInfo, CloneState, ListParams, ListResult, PoolMember, PoolStatus};
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
@@ -39,8 +40,39 @@ impl<H: Host> Inner<H> {
             clones,
             operations: self.operations(),
             egress: book.seen.egress,
+            pool: self.pool_status(&book),
             alarms: book.alarms.values().cloned().collect(),
         }
+    }
+
+    /// The warm pool, if there is one.
+    fn pool_status(&self, book: &Book) -> Option<PoolStatus> {
+        let config = &self.config.pool;
+        if config.size == 0 {
+            return None;
+        }
+        let now = self.clock.now();
+        let member = |record: &Record| {
+            Some(PoolMember {
+                flavor: record.pooled()?,
+                name: self.pool.name(record.slot),
+                age_seconds: now.since(&record.created).unwrap_or_default().as_secs(),
+                seconds_left: now.until(&record.deadline).unwrap_or_default().as_secs(),
+            })
+        };
+        let tally = &book.tally;
+        Some(PoolStatus {
+            size: u64::from(config.size),
+            flavors: config.flavors.clone(),
+            members: book.records.values().filter_map(member).collect(),
+            refilling: tally.refilling,
+            hits: tally.hits,
+            misses_empty: tally.misses_empty,
+            misses_unfit: tally.misses_unfit,
+            drained: tally.drained,
+            last_refill_seconds: tally.last_refill_seconds,
+            problem: book.alarms.get("pool").cloned(),
+        })
     }
 
     /// Every known slot with its state and problem, in order.
@@ -62,8 +94,9 @@ impl<H: Host> Inner<H> {
                 Phase::Destroying { .. } if working => (CloneState::Destroying, None),
                 Phase::Destroying { errors, .. } => (CloneState::Incomplete, Some(errors.join("; "))),
                 // Only the host can tell whether a ready clone is broken.
-                Phase::Ready { .. } => match states.get(slot) {
-                    Some((CloneState::Broken, problem)) => (CloneState::Broken, problem.clone()),
+                Phase::Ready { .. } | Phase::Pooled { .. } => match (states.get(slot), &record.phase) {
+                    (Some((CloneState::Broken, problem)), _) => (CloneState::Broken, problem.clone()),
+                    (_, Phase::Pooled { .. }) => (CloneState::Pooled, None),
                     _ => (CloneState::Ready, None),
                 },
             };
@@ -77,12 +110,15 @@ impl<H: Host> Inner<H> {
         let names = self.pool.names(record.slot);
         let now = self.clock.now();
         let own = caller.operator || record.owner_uid == caller.uid;
-        let (endpoint, stages) = match &record.phase {
-            Phase::Ready { endpoint, stages } => (Some(endpoint.clone()), stages.clone()),
-            _ => (None, Vec::new()),
+        let (endpoint, stages, launch) = match &record.phase {
+            Phase::Ready { endpoint, stages, launch } => {
+                (Some(endpoint.clone()), stages.clone(), Some(*launch))
+            }
+            _ => (None, Vec::new(), None),
         };
         let state = match record.phase {
             Phase::Creating { .. } => CloneState::Creating,
+            Phase::Pooled { .. } => CloneState::Pooled,
             Phase::Ready { .. } => CloneState::Ready,
             Phase::Destroying { .. } => CloneState::Destroying,
             Phase::Quarantined { .. } => CloneState::Quarantined,
@@ -104,7 +140,7 @@ impl<H: Host> Inner<H> {
             age_seconds: now.since(&record.created).map(|age| age.as_secs()),
             deadline_at: Some(record.deadline.rfc3339()),
             deadline_seconds_left: Some(now.until(&record.deadline).unwrap_or_default().as_secs()),
-            launch: Some(Launch::Cold),
+            launch,
             stages,
             problem: None,
         }

@@ -69,6 +69,10 @@ impl<H: Host> Walk<'_, H> {
         self.step("egress", host.cut_egress(names)).await;
 
         let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
+        if seen.frozen {
+            // What stands still does not hear that it shall end.
+            self.step("thaw", host.thaw(names)).await;
+        }
         if seen.service_ready || !seen.processes.is_empty() {
             self.step("service", host.stop_service(names)).await;
             self.end_processes().await;
@@ -139,6 +143,8 @@ impl<H: Host> Walk<'_, H> {
                 Tried::Gone => return,
                 Tried::Failed => break,
                 Tried::Busy if waited >= patience => break,
+                // Nobody uses it: the kernel holds it for connections that nobody has any more, for up to a minute.
+                Tried::Busy if self.only_held_by_the_dying().await => break,
                 Tried::Busy => {}
             }
             tokio::time::sleep(pause).await;
@@ -156,6 +162,13 @@ impl<H: Host> Walk<'_, H> {
             (None, Claim::Slot) => CloneId::random(),
         };
         self.step("move-aside", host.move_storage_aside(names, &id)).await;
+    }
+
+    async fn only_held_by_the_dying(&mut self) -> bool {
+        let seen = self.look(&[Part::Jail, Part::Service, Part::Mounts, Part::Storage]).await;
+        seen.is_some_and(|seen| {
+            seen.jail.is_some_and(|jail| jail.dying) && seen.processes.is_empty() && seen.mounts.is_empty()
+        })
     }
 
     async fn try_storage(&mut self) -> Tried {

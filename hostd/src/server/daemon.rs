@@ -129,9 +129,8 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
             .await
         }
         #[cfg(not(target_os = "linux"))]
-        HostDriver::Native => Err(DaemonError::Host(
-            "this build has no driver for this system's clones (host.driver = \"native\")".to_owned(),
-        )),
+        HostDriver::Native => run_with_host(checked, open_freebsd).await,
+        HostDriver::Freebsd => run_with_host(checked, open_freebsd).await,
         #[cfg(feature = "fake-host")]
         HostDriver::Fake => {
             run_with_host(checked, |checked| {
@@ -142,6 +141,11 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
             .await
         }
     }
+}
+
+fn open_freebsd(checked: &Checked) -> Result<crate::host::freebsd::FreebsdHost, DaemonError> {
+    crate::host::freebsd::FreebsdHost::open(&checked.config, &checked.pool)
+        .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
 }
 
 /// Run the daemon with a host, which is made only after the lock is held.
@@ -173,6 +177,9 @@ pub async fn run_with_host<H: Host>(
         () = signals.stop(1) => return Ok(()),
     };
     tokio::spawn(engine.clone().run_timers());
+    if config.pool.size > 0 {
+        tokio::spawn(engine.clone().run_pool());
+    }
     let shared = Arc::new(Shared::new(engine, checked.access, config, &checked.pool, metrics));
     if let Some(listener) = metrics_listener {
         let shared = shared.clone();

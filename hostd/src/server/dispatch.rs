@@ -310,6 +310,7 @@ impl<O: Operations> Shared<O> {
             operations: engine.operations,
             connections: self.connections.count() as u64,
             egress: engine.egress,
+            warm_pool: engine.pool,
             uptime_seconds: self.started.elapsed().as_secs(),
             alarms: engine.alarms,
             findings: None,
@@ -332,7 +333,13 @@ impl<O: Operations> Shared<O> {
 
     /// All metrics, with the gauges brought up to date.
     pub fn metrics_text(&self) -> String {
-        let clones: u64 = self.operations.status().clones.values().sum();
+        let status = self.operations.status();
+        // Clones made ahead give their places up.
+        let taken = status.clones.iter().filter(|(state, _)| **state != CloneState::Pooled);
+        let clones: u64 = taken.map(|(_, count)| count).sum();
+        if let Some(pool) = &status.pool {
+            self.metrics.set_pool(pool);
+        }
         self.metrics.set_pool_available(self.most_clones().saturating_sub(clones));
         self.metrics.text()
     }

@@ -184,7 +184,13 @@ impl Operations for Recorder {
                 reached.push(Method::Status);
             }
         });
-        EngineStatus { clones: BTreeMap::new(), operations: 0, egress: EgressHealth::Ok, alarms: Vec::new() }
+        EngineStatus {
+            clones: BTreeMap::new(),
+            operations: 0,
+            egress: EgressHealth::Ok,
+            pool: None,
+            alarms: Vec::new(),
+        }
     }
 
     fn drivers(&self) -> BTreeMap<String, String> {

@@ -4,6 +4,10 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A daemon that was killed leaves its lock to the tool that it was just starting, until that has become another program.
+const LAST_CHILD: Duration = Duration::from_secs(3);
 
 /// Why this daemon may not use the state folder.
 #[derive(Debug, thiserror::Error)]
@@ -47,18 +51,24 @@ impl Instance {
             .mode(0o600)
             .open(path)
             .map_err(unusable)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = file.take(32).read_to_string(&mut holder);
-                let holder = match holder.trim() {
+        let began = Instant::now();
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let mut holder = String::new();
+            let _ = file.rewind().and_then(|()| Read::by_ref(&mut file).take(32).read_to_string(&mut holder));
+            let holder = holder.trim();
+            if !is_gone(holder) || began.elapsed() >= LAST_CHILD {
+                let holder = match holder {
                     "" => "its process is not known".to_owned(),
                     pid => format!("process {pid}"),
                 };
                 return Err(InstanceError::Taken { state: state.to_owned(), holder });
             }
-            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+            std::thread::sleep(Duration::from_millis(10));
         }
         // For people only; the lock is what counts.
         file.set_len(0).and_then(|()| file.rewind()).map_err(unusable)?;
@@ -67,9 +77,31 @@ impl Instance {
     }
 }
 
+/// Whether the process that wrote its number down is no more.
+fn is_gone(holder: &str) -> bool {
+    let pid = holder.parse().ok().filter(|pid| *pid > 0).map(nix::unistd::Pid::from_raw);
+    pid.is_some_and(|pid| nix::sys::signal::kill(pid, None) == Err(nix::errno::Errno::ESRCH))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_child_of_a_killed_daemon_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        std::fs::write(dir.path().join("hostd.lock"), format!("{}\n", child.id())).unwrap();
+        let held = File::open(dir.path().join("hostd.lock")).unwrap();
+        held.lock().unwrap();
+        let releasing = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(held);
+        });
+        Instance::lock(dir.path()).unwrap();
+        releasing.join().unwrap();
+    }
 
     #[test]
     fn the_second_is_refused_until_the_first_is_gone() {

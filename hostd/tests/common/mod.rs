@@ -31,6 +31,11 @@ impl Lab {
     /// A pool of so many slots, fast timers, and everything allowed to the user that runs the test.
     /// `more` is added to the configuration: sections other than those written here.
     pub fn new(slots: u16, more: &str) -> Lab {
+        Lab::with_pool(slots, "", more)
+    }
+
+    /// The same with more settings of the section `[pool]`.
+    pub fn with_pool(slots: u16, pool_settings: &str, more: &str) -> Lab {
         // Short, because a socket's path must be.
         let folder = tempfile::Builder::new().prefix("hd").tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
@@ -46,6 +51,7 @@ audit = "{audit}"
 [pool]
 last_slot = {slots}
 clones_dir = "{clones}"
+{pool_settings}
 
 [host]
 driver = "fake"
@@ -111,6 +117,14 @@ operator = true
     /// The world that the daemon sees, to look at and to meddle with, while it runs or not.
     pub fn world(&self) -> FakeHost {
         FakeHost::persistent(self.pool.clone(), &self.world_folder()).unwrap()
+    }
+
+    /// From the next start on the configuration has this text instead of that.
+    pub fn change_config(&self, from: &str, to: &str) {
+        let path = self.path().join("hostd.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(path, text.replace(from, to)).unwrap();
     }
 
     /// Start the daemon. Its log is appended to `hostd.log`.

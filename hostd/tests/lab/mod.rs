@@ -8,8 +8,6 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub)]
 
-pub mod life;
-
 use launcher::cdp::Connection;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
@@ -42,7 +40,7 @@ pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
     let status = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(std::env::current_exe().expect("a path"))
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .status()
         .expect("unshare (util-linux) can be started");
@@ -354,6 +352,14 @@ impl Page {
         self.cdp.wait_event("Page.loadEventFired", LIMIT).expect("the page is loaded");
         let title = self.call("Runtime.evaluate", json!({ "expression": "document.title" }));
         (title["result"]["value"].as_str().unwrap_or_default().to_owned(), String::new())
+    }
+
+    /// What a script in the page comes to.
+    pub fn evaluate(&mut self, script: &str) -> Value {
+        let params = json!({ "expression": script, "awaitPromise": true, "returnByValue": true });
+        let answer = self.call("Runtime.evaluate", params);
+        assert!(answer.get("exceptionDetails").is_none(), "{script}: {answer}");
+        answer["result"]["value"].clone()
     }
 
     /// A picture of the page, as base64.

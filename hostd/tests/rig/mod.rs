@@ -3,8 +3,8 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{
-    CloneInfo, CloneName, CloneParams, CloneState, CreateParams, CreateResult, DestroyResult, ListParams,
-    ReapParams, ReapResult, RpcError,
+    CloneInfo, CloneName, CloneParams, CloneState, CreateParams, CreateResult, DestroyResult, Flavor,
+    ListParams, ReapParams, ReapResult, RpcError,
 };
 use hostd::audit::{Actor, Audit};
 use hostd::clock::{Clock, Moment};
@@ -130,10 +130,30 @@ impl Rig {
     /// Let the timer run until nothing is left to do, quarantines included, without a deadline passing.
     pub async fn settle(&self) {
         for _ in 0..8 {
+            // What runs in the background comes to its end first; on paused time that is no time at all.
+            tokio::time::sleep(Duration::from_secs(20)).await;
             self.engine.reconcile_now().await;
             self.clock.advance(Duration::from_secs(self.config.lifecycle.quarantine_seconds + 1));
         }
         self.engine.reconcile_now().await;
+    }
+
+    /// Fill the warm pool, as the daemon does in the background.
+    pub async fn refill(&self) {
+        self.engine.refill_now().await.unwrap();
+    }
+
+    /// The members of the warm pool that wait.
+    pub fn members(&self) -> Vec<CloneName> {
+        let pool = self.engine.status().pool;
+        pool.into_iter().flat_map(|pool| pool.members).map(|member| member.name).collect()
+    }
+
+    /// From the next start on there is no warm pool.
+    pub fn without_pool(&mut self) {
+        let mut config = (*self.config).clone();
+        config.pool.size = 0;
+        self.config = Arc::new(config);
     }
 
     pub async fn create(&self, id: &str) -> Result<CreateResult, RpcError> {
@@ -157,17 +177,32 @@ impl Rig {
         self.list().into_iter().map(|(name, clone)| (name.into(), clone.state)).collect()
     }
 
-    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else.
+    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else but the whole and
+    /// frozen members of the warm pool. Answers how many are ready.
     pub fn check_settled(&self, context: &str) -> usize {
         let list = self.list();
         let ours = self.host.ours();
         let mut expected_table = BTreeSet::new();
+        let pool = self.engine.status().pool.map(|pool| pool.members).unwrap_or_default();
         for clone in list.values() {
             let name = clone.name.as_str();
-            assert_eq!(clone.state, CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
+            let pooled = clone.state == CloneState::Pooled;
+            let basic = pool.iter().any(|member| member.name == clone.name && member.flavor == Flavor::Basic);
+            assert!(pooled || clone.state == CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
+            let slot = self.engine.pool().slot_of_name(name).unwrap();
+            assert_eq!(
+                self.host.frozen().contains(&slot),
+                pooled && !basic,
+                "{context}: {clone:?} is frozen or not"
+            );
+            assert!(
+                !pooled
+                    || (clone.request_id.is_none() && clone.tenant.is_none() && clone.owner_uid.is_none())
+            );
             for kind in ["storage", "network", "jail", "process", "mount", "limits", "member"] {
                 let there = ours.iter().any(|object| object.starts_with(&format!("{kind} {name}")));
-                assert!(there, "{context}: {name} is ready but has no {kind}\nhost: {ours:#?}");
+                let none_yet = kind == "process" && basic;
+                assert!(there != none_yet, "{context}: {name} is ready but has no {kind}\nhost: {ours:#?}");
             }
             expected_table.insert(clone.ip);
         }
@@ -180,7 +215,7 @@ impl Rig {
         assert_eq!(self.host.table(), expected_table, "{context}");
         let files: Vec<_> = std::fs::read_dir(self.config.paths.state.join("records")).unwrap().collect();
         assert_eq!(files.len(), list.len(), "{context}: records on disk");
-        list.len()
+        list.values().filter(|clone| clone.state == CloneState::Ready).count()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::api::types::{Dom, Evaluate, Evaluated, Link, Links, PageLinks, PageTe
 use crate::browser::tab::{Remote, left};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 const DOM: &str = include_str!("../js/dom.js");
 const TEXT: &str = include_str!("../js/text.js");
@@ -59,30 +60,34 @@ pub(crate) async fn links(context: &Context, request: &Links) -> Result<PageLink
 }
 
 pub(crate) async fn evaluate(context: &Context, request: &Evaluate) -> Result<Evaluated, ApiError> {
+    let (began, allowed) = (Instant::now(), left(context.until));
     let params = json!({
         "expression": request.expression,
         "returnByValue": true,
         "awaitPromise": true,
         "userGesture": true,
         // Chromium stops an endless loop itself, so that the tab stays usable.
-        "timeout": left(context.until).as_millis() as u64,
+        "timeout": allowed.as_millis() as u64,
     });
-    let remote: Remote =
-        context.tab.call("Runtime.evaluate", params, context.until).await.map_err(as_script)?;
+    let answer: Result<Remote, ApiError> = context.tab.call("Runtime.evaluate", params, context.until).await;
+    // A script that Chromium stopped comes back as an error or as an exception, in words that vary with
+    // where it was: the clock tells it apart from one that failed by itself.
+    let stopped = began.elapsed().as_millis() >= allowed.as_millis();
+    let thrown = |message| {
+        if stopped {
+            ApiError::new(ErrorCode::Timeout, "the script was stopped because it ran too long")
+        } else {
+            ApiError::new(ErrorCode::ScriptError, message)
+        }
+    };
+    let remote = match answer {
+        // For example a value that refers to itself, or a page that went away under the script.
+        Err(error) if error.code == ErrorCode::BrowserError => return Err(thrown(error.message)),
+        answer => answer?,
+    };
     if let Some(exception) = remote.exception_details {
-        return Err(ApiError::new(ErrorCode::ScriptError, exception.message()));
+        return Err(thrown(exception.message()));
     }
     let after_screenshot = after_screenshot(context, request).await?;
     Ok(Evaluated { success: true, value: remote.result.value, kind: remote.result.kind, after_screenshot })
-}
-
-fn as_script(error: ApiError) -> ApiError {
-    if error.code != ErrorCode::BrowserError {
-        error
-    } else if error.message.contains("terminated") {
-        ApiError::new(ErrorCode::Timeout, "the script was stopped because it ran too long")
-    } else {
-        // For example a value that refers to itself, or a page that went away under the script.
-        ApiError::new(ErrorCode::ScriptError, error.message)
-    }
 }

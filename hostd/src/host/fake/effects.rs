@@ -40,7 +40,7 @@ fn in_the_way(mark: &Mark, object: &str) -> HostError {
 
 impl World {
     pub(super) fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
-        if self.templates.contains(snapshot) {
+        if self.templates.contains_key(snapshot) {
             return Ok(());
         }
         let hint = "take the snapshot of the template, or name one that exists";
@@ -262,7 +262,8 @@ impl World {
         if place.jail.is_none() {
             let mark = Mark::Clone(spec.clone_id.clone());
             let processes = BTreeSet::new();
-            place.jail = Some(Jail { jid, mark, processes, ignores_term: false, service_ready: false });
+            place.jail =
+                Some(Jail { jid, mark, processes, ignores_term: false, service_ready: false, frozen: false });
         }
         if let Some(pair) = &mut place.network {
             pair.in_jail = true;
@@ -275,7 +276,7 @@ impl World {
         place.refuse_foreign_jail(names)?;
         if let Some(jail) = &mut place.jail {
             jail.processes.clear();
-            jail.service_ready = false;
+            (jail.service_ready, jail.frozen) = (false, false);
         }
         Ok(())
     }
@@ -349,6 +350,15 @@ impl World {
         {
             jail.processes.clear();
             jail.service_ready = false;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_frozen(&mut self, names: &SlotNames, frozen: bool) -> HostResult<()> {
+        let place = self.place(names.slot);
+        place.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut place.jail {
+            jail.frozen = frozen;
         }
         Ok(())
     }
@@ -440,7 +450,12 @@ impl Place {
 
 impl Jail {
     fn obeys(&self, signal: ProcessSignal) -> bool {
-        signal == ProcessSignal::Kill || !self.ignores_term
+        match signal {
+            ProcessSignal::Kill => true,
+            // What is frozen hears it only when it goes on.
+            ProcessSignal::Term => !self.ignores_term && !self.frozen,
+            ProcessSignal::Stop | ProcessSignal::Continue => false,
+        }
     }
 }
 

@@ -31,9 +31,11 @@ macro_rules! host_calls {
 host_calls! {
     Checks "checks" false;
     CheckTemplate "check_template" false;
+    TemplateVersion "template_version" false;
     Inventory "inventory" false;
     Look "look" false;
     EgressHealth "egress_health" false;
+    ServiceAnswers "service_answers" false;
     RepairEgress "repair_egress" true;
     EnsureStorage "ensure_storage" true;
     EnsureLimits "ensure_limits" true;
@@ -44,6 +46,8 @@ host_calls! {
     CutEgress "cut_egress" true;
     StopService "stop_service" true;
     SignalProcesses "signal_processes" true;
+    Freeze "freeze" true;
+    Thaw "thaw" true;
     Unmount "unmount" true;
     StopJail "stop_jail" true;
     RemoveNetwork "remove_network" true;

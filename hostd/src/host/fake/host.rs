@@ -4,7 +4,7 @@ use super::effects::endpoint;
 use super::faults::{FaultKind, HostCall, SimulatedCrash, Verdict, When, injected};
 use super::world::World;
 use super::{FakeHost, lock};
-use crate::api::{CloneId, EgressHealth, Finding, Severity, SnapshotName};
+use crate::api::{CloneId, EgressHealth, Finding, Limits, Severity, SnapshotName};
 use crate::clock::Moment;
 use crate::host::{
     CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal,
@@ -158,6 +158,14 @@ impl Host for FakeHost {
         self.observe(HostCall::CheckTemplate, None, |world| world.check_template(snapshot)).await
     }
 
+    async fn template_version(&self, snapshot: &SnapshotName) -> HostResult<String> {
+        let look = |world: &mut World| {
+            world.check_template(snapshot)?;
+            Ok(format!("{snapshot} {}", world.templates[snapshot]))
+        };
+        self.observe(HostCall::TemplateVersion, None, look).await
+    }
+
     async fn inventory(&self) -> HostResult<Inventory> {
         let now = self.now();
         self.observe(HostCall::Inventory, None, |world| Ok(world.inventory(&self.shared.pool, &now))).await
@@ -190,6 +198,13 @@ impl Host for FakeHost {
         let first = |world: &mut World| world.begin_limits(spec);
         let all = |world: &mut World| world.set_limits(spec);
         self.effect(HostCall::EnsureLimits, Some(spec.names.slot), first, all, ()).await
+    }
+
+    /// As cgroups can: what is counted for all processes together, not what each brought along at its start.
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        let fixed =
+            |limits: &Limits| Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits };
+        fixed(from) == fixed(to)
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -232,6 +247,22 @@ impl Host for FakeHost {
         let one = |world: &mut World| world.begin_signal(names, signal);
         let all = |world: &mut World| world.signal(names, signal);
         self.effect(HostCall::SignalProcesses, Some(names.slot), one, all, ()).await
+    }
+
+    async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        let all = |world: &mut World| world.set_frozen(names, true);
+        self.effect(HostCall::Freeze, Some(names.slot), nothing, all, ()).await
+    }
+
+    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        let all = |world: &mut World| world.set_frozen(names, false);
+        self.effect(HostCall::Thaw, Some(names.slot), nothing, all, ()).await
+    }
+
+    async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
+        let look =
+            |world: &mut World| Ok(world.place(names.slot).jail.as_ref().is_some_and(|jail| jail.answers()));
+        self.observe(HostCall::ServiceAnswers, Some(names.slot), look).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

@@ -164,6 +164,38 @@ impl FakeHost {
         });
     }
 
+    /// The browser in the slot's jail ends; the jail stays.
+    pub fn kill_browser(&self, slot: Slot) {
+        self.meddle(|world| match &mut world.place(slot).jail {
+            Some(jail) if jail.mark != Mark::Foreign => {
+                jail.processes.pop_last();
+                jail.service_ready = false;
+            }
+            _ => {}
+        });
+    }
+
+    /// Somebody freezes the slot's jail by hand, or lets it go on.
+    pub fn set_frozen(&self, slot: Slot, frozen: bool) {
+        self.meddle(|world| match &mut world.place(slot).jail {
+            Some(jail) if jail.mark != Mark::Foreign => jail.frozen = frozen,
+            _ => {}
+        });
+    }
+
+    /// The jails that are frozen.
+    pub fn frozen(&self) -> BTreeSet<Slot> {
+        self.read(|world| {
+            let frozen = |place: &Place| place.jail.as_ref().is_some_and(|jail| jail.frozen);
+            world.places.iter().filter(|(_, place)| frozen(place)).map(|(slot, _)| *slot).collect()
+        })
+    }
+
+    /// This snapshot of the template is made anew, under the same name.
+    pub fn remake_template(&self, snapshot: &SnapshotName) {
+        self.meddle(|world| *world.templates.entry(snapshot.clone()).or_default() += 1);
+    }
+
     /// The template loses this snapshot.
     pub fn remove_template(&self, snapshot: &SnapshotName) {
         self.meddle(|world| {
@@ -212,6 +244,7 @@ impl FakeHost {
                         processes: BTreeSet::from([pid]),
                         ignores_term: false,
                         service_ready: false,
+                        frozen: false,
                     };
                     place.jail = Some(jail.clone());
                     Planted::Jail { jail, limits: place.limits }

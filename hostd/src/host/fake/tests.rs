@@ -68,6 +68,10 @@ async fn call(host: &FakeHost, call: HostCall, spec: &CloneSpec) -> HostResult<(
             Ok(())
         }
         HostCall::CheckTemplate => host.check_template(&spec.snapshot).await,
+        HostCall::TemplateVersion => host.template_version(&spec.snapshot).await.map(drop),
+        HostCall::ServiceAnswers => host.service_answers(names).await.map(drop),
+        HostCall::Freeze => host.freeze(names).await,
+        HostCall::Thaw => host.thaw(names).await,
         HostCall::Inventory => host.inventory().await.map(drop),
         HostCall::Look => host.look(names, Part::ALL).await.map(drop),
         HostCall::EgressHealth => host.egress_health().await.map(drop),
@@ -98,6 +102,7 @@ async fn prepare(host: &FakeHost, wanted: HostCall, spec: &CloneSpec) {
     }
     match wanted {
         HostCall::RepairEgress => host.flush_rules(),
+        HostCall::Thaw => host.freeze(&spec.names).await.unwrap(),
         // Let the kill and the stop find processes: without the service having been stopped.
         HostCall::Unmount => host.signal_processes(&spec.names, ProcessSignal::Kill).await.unwrap(),
         HostCall::DestroyStorage | HostCall::MoveStorageAside => {

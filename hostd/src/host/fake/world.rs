@@ -82,6 +82,7 @@ pub(super) struct Jail {
     pub(super) processes: BTreeSet<u32>,
     pub(super) ignores_term: bool,
     pub(super) service_ready: bool,
+    pub(super) frozen: bool,
 }
 
 /// A stopped jail of which the kernel still holds something.
@@ -166,7 +167,8 @@ pub(super) struct World {
     pub(super) places: BTreeMap<Slot, Place>,
     pub(super) aside: BTreeMap<CloneId, Storage>,
     pub(super) firewall: Firewall,
-    pub(super) templates: BTreeSet<SnapshotName>,
+    /// The template's snapshots and how often each was made anew.
+    pub(super) templates: BTreeMap<SnapshotName, u32>,
     pub(super) planted: Vec<(Slot, Planted)>,
     last_number: u32,
 }
@@ -185,7 +187,7 @@ impl World {
                 states: BTreeSet::new(),
                 links_down: false,
             },
-            templates: ["default", "v2"].map(template).into(),
+            templates: ["default", "v2"].map(|name| (template(name), 1)).into(),
             planted: Vec::new(),
             last_number: 100,
         }
@@ -221,11 +223,14 @@ impl World {
                 Part::Limits => seen.limits = place.limits,
                 Part::Network => seen.network = place.network.as_ref().map(Pair::seen),
                 Part::Egress => (seen.egress, seen.connections) = (member, connected),
-                Part::Jail => seen.jail = place.look_at_jail(),
+                Part::Jail => {
+                    seen.jail = place.look_at_jail();
+                    seen.frozen = place.jail.as_ref().is_some_and(|jail| jail.frozen);
+                }
                 Part::Service => {
                     if let Some(jail) = &place.jail {
                         seen.processes = jail.processes.clone();
-                        seen.service_ready = jail.service_ready;
+                        seen.service_ready = jail.answers();
                     }
                 }
             }
@@ -332,6 +337,13 @@ impl Place {
             Some(jail) => Some(JailSeen { identity: jail.mark.identity(why), dying: false }),
             None => dying.map(|identity| JailSeen { identity, dying: true }),
         }
+    }
+}
+
+impl Jail {
+    /// Whether its service answers: what is frozen says nothing.
+    pub(super) fn answers(&self) -> bool {
+        self.service_ready && !self.frozen
     }
 }
 

@@ -1,13 +1,15 @@
 //! Everything a create needs, looked at one by one, each with what to do about it.
 
-use super::limits::Keeper;
+use super::limits::{self, Keeper};
+use super::storage::Overlay;
 use super::{Inner, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
-use crate::host::HostError;
+use crate::host::zfs::datasets::Datasets;
+use crate::host::{HostError, HostResult};
 use sandbox::preflight::{self, Outcome};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Below this a clone's first page could already fill the disk or the memory.
 const LEAST_FREE: u64 = 256 << 20;
@@ -16,20 +18,27 @@ const PLAUSIBLE_TIME: u64 = 1_735_689_600;
 /// What the sandbox requires of Landlock.
 const LANDLOCK_ABI: u8 = 6;
 
-pub(super) fn run(inner: &Inner) -> Vec<Finding> {
-    let mut findings = vec![root(), filesystem("overlay"), filesystem("tmpfs"), bound(inner)];
+/// Everything but the storage and the template, which were looked at before.
+pub(super) fn run(
+    inner: &Inner,
+    storage: Vec<Finding>,
+    usable: HostResult<(PathBuf, String)>,
+    datasets: HostResult<Datasets>,
+) -> Vec<Finding> {
+    let mut findings = vec![root()];
+    findings.extend(storage);
     findings.extend(sandbox());
-    findings.push(limits(inner));
+    findings.push(keeper(inner));
     findings.extend(rates(inner));
     findings.push(egress(inner));
     findings.extend(forwarding(inner));
-    findings.push(template(inner));
+    findings.push(template(inner, usable));
     findings.push(passage(inner));
     findings.push(browserd(inner));
     findings.push(free_space(inner));
     findings.push(free_memory());
     findings.push(clock());
-    findings.push(leftovers(inner));
+    findings.push(leftovers(inner, datasets));
     findings
 }
 
@@ -58,25 +67,38 @@ fn root() -> Finding {
     }
 }
 
+/// What the overlay needs of the kernel, and how the clones' size is bounded on it.
+pub(super) fn overlay(overlay: &Overlay) -> Vec<Finding> {
+    let bound = match overlay.check_bound() {
+        Ok(word) => good("storage", word),
+        Err((why, fix)) => finding("storage", Severity::Error, why, fix),
+    };
+    vec![filesystem("overlay"), filesystem("tmpfs"), bound]
+}
+
 fn filesystem(kind: &str) -> Finding {
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    match known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
-        true => good(kind, format!("the kernel knows {kind}")),
+    if known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
+        return good(kind, format!("the kernel knows {kind}"));
+    }
+    match has_module(kind) {
+        true => good(kind, format!("the kernel loads {kind} when it is needed")),
         false => finding(
             kind,
             Severity::Error,
             format!("the kernel does not know {kind}"),
-            &format!("modprobe {kind}"),
+            &format!("use a kernel that has it, or modprobe {kind}"),
         ),
     }
 }
 
-/// How the clones' size is bounded.
-fn bound(inner: &Inner) -> Finding {
-    match inner.overlay.check_bound() {
-        Ok(word) => good("storage", word),
-        Err((why, fix)) => finding("storage", Severity::Error, why, fix),
-    }
+/// Whether the running kernel has a module for a file system, which the first mount loads.
+fn has_module(kind: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let modules = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+    let modules = std::fs::read_to_string(modules).unwrap_or_default();
+    let file = format!("/{kind}.ko");
+    modules.lines().filter_map(|line| line.split_once(':')).any(|(module, _)| module.contains(&file))
 }
 
 /// Every layer of the sandbox, found out by trying. Limits are hostd's own affair here.
@@ -95,7 +117,7 @@ fn sandbox() -> Vec<Finding> {
         .collect()
 }
 
-fn limits(inner: &Inner) -> Finding {
+fn keeper(inner: &Inner) -> Finding {
     match (&inner.keeper, inner.config.linux.limits) {
         (Keeper::Cgroup(parent), _) => {
             good("limits", format!("a cgroup per clone below {}", parent.display()))
@@ -117,19 +139,15 @@ fn limits(inner: &Inner) -> Finding {
     }
 }
 
-/// Rates that somebody configured and nobody keeps.
+/// Limits in the configuration that nobody keeps here.
 fn rates(inner: &Inner) -> Option<Finding> {
-    let granted = inner.config.clone_limits.grant(None);
-    let missing: Vec<&str> =
-        inner.keeper.not_kept(&granted).into_iter().filter(|name| name.ends_with("_per_second")).collect();
-    (!missing.is_empty()).then(|| {
-        finding(
-            "rates",
-            Severity::Warning,
-            format!("clone_limits: {} are not kept on this host", missing.join(", ")),
-            "set them to 0: by default a clone's files are in memory",
-        )
-    })
+    let severity = match inner.config.linux.limits {
+        _ if !limits::has_rates(&inner.config.clone_limits.grant(None)) => return None,
+        LimitsDemand::Available => Severity::Warning,
+        LimitsDemand::Cgroup => Severity::Error,
+    };
+    let fix = "remove read_bytes_per_second and write_bytes_per_second from [clone_limits]";
+    Some(finding("rates", severity, limits::RATES, fix))
 }
 
 fn egress(inner: &Inner) -> Finding {
@@ -178,13 +196,12 @@ fn forwarding(inner: &Inner) -> Vec<Finding> {
     wanted.into_iter().map(check).collect()
 }
 
-fn template(inner: &Inner) -> Finding {
+fn template(inner: &Inner, usable: HostResult<(PathBuf, String)>) -> Finding {
     let snapshot = &inner.config.host.snapshot;
-    match inner.template(snapshot) {
-        Ok(template) => good(
-            "template",
-            format!("{} snapshot {snapshot}: {}", inner.config.host.template, template.version()),
-        ),
+    match usable {
+        Ok((_, version)) => {
+            good("template", format!("{} snapshot {snapshot}: {version}", inner.config.host.template))
+        }
         Err(error) => finding("template", Severity::Error, error.to_string(), &error.hint),
     }
 }
@@ -297,8 +314,8 @@ fn clock() -> Finding {
 }
 
 /// What is on the host of this pool's: all of it should belong to a clone that `hostctl ls` shows.
-fn leftovers(inner: &Inner) -> Finding {
-    let seen = match inner.inventory() {
+fn leftovers(inner: &Inner, datasets: HostResult<Datasets>) -> Finding {
+    let seen = match datasets.and_then(|datasets| inner.inventory(datasets)) {
         Ok(seen) => seen,
         Err(error) => return finding("objects", Severity::Error, error.to_string(), &error.hint),
     };
@@ -331,7 +348,9 @@ fn strange_mounts(inner: &Inner) -> Vec<String> {
     let claimed = |path: &Path| {
         let inside = path.strip_prefix(&clones).unwrap_or(path);
         let mut parts = inside.components().map(|part| part.as_os_str().to_string_lossy());
-        parts.any(|part| inner.pool.slot_of_name(&part).is_some() || part == ".aside")
+        // The template of the ZFS driver is mounted beside its clones.
+        let template = inner.config.host.template.as_str();
+        parts.any(|part| inner.pool.slot_of_name(&part).is_some() || part == ".aside" || part == template)
     };
     let strange = mounts::below(&all, &clones).into_iter().filter(|mount| !claimed(&mount.at));
     strange.map(|mount| mount.at.display().to_string()).collect()

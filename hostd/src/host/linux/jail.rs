@@ -37,7 +37,7 @@ pub(super) const FILES: [&str; 4] = [CONTROL, CDP, LOG, JAIL];
 /// The argument by which the daemon's program becomes a supervisor.
 pub(super) const SUPERVISE: &str = "supervise-clone";
 /// How long a supervisor that is alive may take to say how it is.
-const STATUS_PATIENCE: Duration = Duration::from_millis(500);
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The lock that a supervisor holds as long as it lives.
 fn whole_file(kind: i32) -> libc::flock {

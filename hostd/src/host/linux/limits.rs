@@ -4,7 +4,7 @@
 //! memory and processor time are not. The configuration decides whether that will do.
 
 use super::errors::{Doing, doing};
-use super::{files, mounts};
+use super::{cgroup, files};
 use crate::api::Limits;
 use crate::config::LimitsDemand;
 use crate::host::{CloneSpec, HostErrorKind, HostResult};
@@ -13,9 +13,15 @@ use std::path::{Path, PathBuf};
 
 /// The file with the limits that are on. It is the first that is made in a clone's run folder and the last to go.
 pub(super) const FILE: &str = "limits";
-const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
-/// One period of `cpu.max`, in microseconds.
-const PERIOD: u64 = 100_000;
+
+/// Why nobody keeps rates of reading and writing: a clone's files are in memory, or written by the threads of ZFS, and
+/// what it reads of the system's files comes from the page cache that all share. `io.max` sees nothing of either.
+pub(super) const RATES: &str = "rates of reading from and writing to disk are not kept on Linux";
+
+/// Whether there are limits that nobody keeps here.
+pub(super) fn has_rates(limits: &Limits) -> bool {
+    limits.read_bytes_per_second.is_some() || limits.write_bytes_per_second.is_some()
+}
 
 /// Who keeps the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,23 +38,20 @@ pub(super) enum Keeper {
 impl Keeper {
     /// Find out who can keep limits here.
     pub(super) fn find(parent: &Path) -> Keeper {
-        match cgroup_parent(parent) {
+        match cgroup::find_parent(parent) {
             Ok(parent) => Keeper::Cgroup(parent),
             Err(why) => Keeper::Rlimits { why },
         }
     }
 
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn word(&self) -> String {
         match self {
-            Keeper::Cgroup(_) => "cgroup v2 (no rates of reading and writing)",
-            Keeper::Rlimits { .. } => {
-                "rlimits and pid namespace (no memory, no cpu, no rates of reading and writing)"
-            }
+            Keeper::Cgroup(parent) => format!("cgroup v2 below {}", parent.display()),
+            Keeper::Rlimits { .. } => "rlimits and pid namespace (memory and cpu are not bounded)".to_owned(),
         }
     }
 
-    /// Which of these limits nobody keeps here. Rates of reading and writing never are: by default a clone's files are in
-    /// memory, where such a rate means nothing.
+    /// Which of these limits nobody keeps here; of rates see [`RATES`].
     pub(super) fn not_kept(&self, limits: &Limits) -> Vec<&'static str> {
         let by_cgroup = [("memory_bytes", limits.memory_bytes), ("cpu_percent", limits.cpu_percent)];
         let rates = [
@@ -70,17 +73,35 @@ impl Keeper {
         }
     }
 
+    /// The names below the folder of the clones' cgroups, whoever made them.
+    pub(super) fn names(&self) -> io::Result<Vec<String>> {
+        let Keeper::Cgroup(parent) = self else { return Ok(Vec::new()) };
+        match std::fs::read_dir(parent) {
+            Ok(entries) => {
+                Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Put the limits in place.
     pub(super) fn ensure(&self, demand: LimitsDemand, spec: &CloneSpec, run: &Path) -> HostResult<()> {
         let name = spec.names.name.as_str();
         let what =
             Doing { object: format!("limits of {name}"), hint: "hostctl doctor tells what the kernel lacks" };
-        if let (Keeper::Rlimits { why }, LimitsDemand::Cgroup) = (self, demand) {
-            return Err(doing(what.object, "keep the limits", HostErrorKind::NotReady, why));
+        let not_ready = |why| doing(what.object.clone(), "keep the limits", HostErrorKind::NotReady, why);
+        match (self, demand) {
+            (Keeper::Cgroup(parent), _) => cgroup::ensure_parent(parent).map_err(not_ready)?,
+            (Keeper::Rlimits { why }, LimitsDemand::Cgroup) => return Err(not_ready(why.clone())),
+            (Keeper::Rlimits { .. }, LimitsDemand::Available) => {}
+        }
+        if demand == LimitsDemand::Cgroup && has_rates(&spec.limits) {
+            return Err(not_ready(format!("{RATES}; ask for none, or set linux.limits = \"available\"")));
         }
         files::make_folders(run, 0o700).map_err(|error| what.failed("no run folder", &error))?;
         if let Some(cgroup) = self.cgroup(name) {
-            write_cgroup(&cgroup, &spec.limits)
+            cgroup::write(&cgroup, &spec.limits)
                 .map_err(|error| what.failed("the cgroup cannot be set", &error))?;
         }
         let text = serde_json::to_vec(&spec.limits).expect("plain data");
@@ -100,14 +121,21 @@ impl Keeper {
             Err(error) => return Err(error),
         };
         let kept = match (&cgroup, self) {
-            (Some(cgroup), _) => settings(&limits).iter().all(|(file, value)| {
-                std::fs::read_to_string(cgroup.join(file))
-                    .is_ok_and(|seen| seen.trim() == rounded(file, value))
-            }),
+            (Some(cgroup), _) => cgroup::keeps(cgroup, &limits),
             (None, Keeper::Cgroup(_)) => false,
             (None, Keeper::Rlimits { .. }) => true,
         };
         Ok(Some(if kept { limits } else { Limits::default() }))
+    }
+
+    /// Whether the limits of a running clone can become those: what the cgroup counts for all of its processes can, what
+    /// each process or the file system brought along at its start cannot.
+    pub(super) fn can_change(&self, from: &Limits, to: &Limits) -> bool {
+        let fixed = |limits: &Limits| match self {
+            Keeper::Cgroup(_) => Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits },
+            Keeper::Rlimits { .. } => *limits,
+        };
+        fixed(from) == fixed(to)
     }
 
     /// Remove the limits, and the run folder with whatever else is left in it.
@@ -130,98 +158,31 @@ impl Keeper {
     }
 }
 
-/// The folder for the clones' cgroups, with its controllers on; or why there is none.
-fn cgroup_parent(configured: &Path) -> Result<PathBuf, String> {
-    let mounts = mounts::all().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
-    let root = mounts
-        .iter()
-        .find(|mount| mount.kind == "cgroup2" && has_controllers(&mount.at))
-        .map(|mount| mount.at.clone())
-        .ok_or("this system has no cgroup v2 with the controllers cpu, memory and pids")?;
-    let parent = if configured.as_os_str().is_empty() { root.join("hostd") } else { configured.to_owned() };
-    let inside = parent
-        .strip_prefix(&root)
-        .map_err(|_| format!("{} is not below {}", parent.display(), root.display()))?;
-    std::fs::create_dir_all(&parent).map_err(|error| format!("{}: {error}", parent.display()))?;
-    let mut folder = root.clone();
-    let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
-    for part in std::iter::once(None).chain(inside.components().map(Some)) {
-        folder.extend(part);
-        let file = folder.join("cgroup.subtree_control");
-        std::fs::write(&file, &wanted).map_err(|error| format!("{}: {error}", file.display()))?;
-    }
-    Ok(parent)
-}
-
-fn has_controllers(cgroup: &Path) -> bool {
-    let controllers = std::fs::read_to_string(cgroup.join("cgroup.controllers")).unwrap_or_default();
-    CONTROLLERS.iter().all(|wanted| controllers.split_whitespace().any(|name| name == *wanted))
-}
-
-/// The files of a cgroup and what they must say.
-fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
-    let mut settings = Vec::new();
-    settings.extend(limits.memory_bytes.map(|bytes| ("memory.max", bytes.to_string())));
-    settings.extend(limits.processes.map(|count| ("pids.max", count.to_string())));
-    settings.extend(
-        limits.cpu_percent.map(|percent| ("cpu.max", format!("{} {PERIOD}", percent * PERIOD / 100))),
-    );
-    settings
-}
-
-/// What the kernel shows for a value: memory in whole pages.
-fn rounded(file: &str, value: &str) -> String {
-    match value.parse::<u64>() {
-        Ok(bytes) if file == "memory.max" => (bytes / 4096 * 4096).to_string(),
-        _ => value.to_owned(),
-    }
-}
-
-fn write_cgroup(cgroup: &Path, limits: &Limits) -> io::Result<()> {
-    files::make_folders(cgroup, 0o755)?;
-    for (file, value) in settings(limits) {
-        std::fs::write(cgroup.join(file), value)?;
-    }
-    // A browser that swaps helps nobody, and with it memory.max would not be the whole truth. Absent without swap.
-    match std::fs::write(cgroup.join("memory.swap.max"), "0") {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-/// The clone's processes, by the kernel's word.
-pub(super) fn processes(cgroup: &Path) -> io::Result<Vec<u32>> {
-    match std::fs::read_to_string(cgroup.join("cgroup.procs")) {
-        Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Kill everything in the clone's cgroup at once.
-pub(super) fn kill(cgroup: &Path) -> io::Result<()> {
-    match std::fs::write(cgroup.join("cgroup.kill"), "1") {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn limits_become_the_kernels_words() {
-        let limits = Limits {
-            memory_bytes: Some(1 << 30),
-            processes: Some(64),
-            cpu_percent: Some(150),
-            ..Limits::default()
+    fn only_what_the_cgroup_counts_can_change_while_a_clone_runs() {
+        let wish = |change: fn(&mut Limits)| {
+            let mut limits =
+                Limits { memory_bytes: Some(2 << 30), open_files: Some(64), ..Limits::default() };
+            change(&mut limits);
+            limits
         };
-        let expected = [("memory.max", "1073741824"), ("pids.max", "64"), ("cpu.max", "150000 100000")];
-        assert_eq!(settings(&limits), expected.map(|(file, value)| (file, value.to_owned())));
-        assert_eq!(rounded("memory.max", "4097"), "4096");
-        assert_eq!(rounded("pids.max", "4097"), "4097");
+        let (cgroup, rlimits) = (Keeper::Cgroup("/none".into()), Keeper::Rlimits { why: "a test".into() });
+        let base = wish(|_| {});
+        assert!(cgroup.can_change(&base, &base) && rlimits.can_change(&base, &base));
+        for change in [
+            |l: &mut Limits| l.memory_bytes = Some(1),
+            |l: &mut Limits| l.processes = Some(1),
+            |l: &mut Limits| l.cpu_percent = Some(1),
+        ] {
+            assert!(cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
+        }
+        for change in [|l: &mut Limits| l.open_files = Some(1), |l: &mut Limits| l.disk_bytes = Some(1)] {
+            assert!(!cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
+        }
     }
 
     #[test]

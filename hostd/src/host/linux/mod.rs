@@ -4,19 +4,23 @@
 //! | part | object | whose it is | module |
 //! |---|---|---|---|
 //! | storage | overlay, its changes bounded in size | a mark beside it | [`storage`], [`template`] |
-//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`] |
+//! | | or two ZFS clones | a mark on them | [`zfs`], [`super::zfs`] |
+//! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
 //! | egress | members of an nftables set | the slot's address | [`egress`] |
-//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`] |
+//! | jail | supervisor process | the file it locks | [`jail`], [`supervisor`], [`freezer`] |
 //! | service | browser in the sandbox | the jail it is in | [`processes`] |
 //!
 //! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
 //! transaction. All work blocks, shortly, so it is done on threads made for that.
 
+mod cgroup;
 mod checks;
+mod driver;
 mod egress;
 mod errors;
 mod files;
+mod freezer;
 mod jail;
 mod limits;
 mod mounts;
@@ -29,29 +33,29 @@ pub mod show;
 mod storage;
 mod supervisor;
 mod template;
+pub mod templates;
+mod zfs;
 
 pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
-use super::command::Tools;
-use super::{
-    CloneSpec, Host, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount,
-};
+use super::zfs::datasets::Datasets;
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
+use driver::Storage;
 use egress::Egress;
-use errors::{Doing, doing, failed};
+use errors::{Doing, failed};
+use freezer::{Freezer, Subject};
 use limits::Keeper;
 use processes::{Held, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::Overlay;
 use supervisor::Orders;
-use template::Template;
 
 /// How long a service may take to end after it was asked to. Its files are thrown away, so there is nothing to save.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
@@ -64,8 +68,9 @@ pub struct LinuxHost(Arc<Inner>);
 struct Inner {
     pool: Pool,
     config: Config,
-    overlay: Overlay,
+    storage: Storage,
     keeper: Keeper,
+    freezer: Freezer,
     egress: Arc<Egress>,
     /// The clones' run folders.
     run: PathBuf,
@@ -81,12 +86,14 @@ impl LinuxHost {
         files::make_folders(&run, 0o700)
             .map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
         let clones = &config.pool.clones_dir;
-        let tools = Tools::new(&config.host.tool_folders);
-        let overlay = Overlay::open(clones, config.linux.bound, &tools).map_err(|error| {
+        let storage = Storage::open(config, pool).map_err(|error| {
             failed(clones.display().to_string(), "no folder for the clones", &error, hint)
         })?;
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = Keeper::find(&config.linux.cgroup);
+        if limits::has_rates(&config.clone_limits.grant(None)) {
+            tracing::warn!("clone_limits: {}", limits::RATES);
+        }
         // The watch first: nothing that happens after the proof is missed.
         if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
             tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
@@ -94,8 +101,9 @@ impl LinuxHost {
         Ok(LinuxHost(Arc::new(Inner {
             pool: pool.clone(),
             config: config.clone(),
-            overlay,
+            storage,
             keeper,
+            freezer: Freezer::default(),
             egress,
             run,
         })))
@@ -107,20 +115,13 @@ impl LinuxHost {
         work: impl FnOnce(&Inner) -> HostResult<T> + Send + 'static,
     ) -> HostResult<T> {
         let inner = self.0.clone();
-        match tokio::task::spawn_blocking(move || work(&inner)).await {
-            Ok(result) => result,
-            Err(died) => Err(doing("hostd", "do its work", HostErrorKind::Failed, died)),
-        }
+        driver::blocking(move || work(&inner)).await
     }
 }
 
 impl Inner {
     fn run(&self, names: &SlotNames) -> PathBuf {
         self.run.join(names.name.as_str())
-    }
-
-    fn template(&self, snapshot: &SnapshotName) -> HostResult<Template> {
-        Template::open(&self.config.linux.templates, &self.config.host.template, snapshot)
     }
 
     /// Look at some parts of one slot.
@@ -131,9 +132,17 @@ impl Inner {
         let mut seen = ObservedClone::default();
         for part in parts {
             match part {
-                Part::Storage => seen.storage = self.overlay.look(names, &shared.mounts).map_err(cannot)?,
-                Part::Mounts => seen.mounts = self.overlay.mounts_below(names, &shared.mounts),
-                Part::Limits => seen.limits = self.keeper.look(names.name.as_str(), &run).map_err(cannot)?,
+                Part::Storage => {
+                    let files = self.storage.look(names, &shared.mounts, &shared.datasets);
+                    seen.storage = files.map_err(cannot)?;
+                }
+                Part::Mounts => seen.mounts = self.storage.mounts_below(names, &shared.mounts),
+                Part::Limits => {
+                    let name = names.name.as_str();
+                    seen.limits = self.keeper.look(name, &run).map_err(cannot)?;
+                    seen.oom_kills =
+                        self.keeper.cgroup(name).map(|cgroup| cgroup::oom_kills(&cgroup)).unwrap_or_default();
+                }
                 Part::Network => {
                     seen.network =
                         shared.network.as_ref().and_then(|all| all.network(names, &network::pin(&run)));
@@ -145,11 +154,15 @@ impl Inner {
                     seen.connections =
                         (members > 0 && members < all) || shared.remembered.contains(&names.slot);
                 }
-                Part::Jail => seen.jail = jail::look(&run).map_err(cannot)?,
+                Part::Jail => {
+                    seen.jail = jail::look(&run).map_err(cannot)?;
+                    seen.frozen = seen.jail.is_some() && self.is_frozen(names).map_err(cannot)?;
+                }
                 Part::Service => {
                     let name = names.name.as_str();
                     seen.processes = shared.processes.of(name, &run, &self.keeper).map_err(cannot)?;
-                    seen.service_ready = jail::is_ready(&run);
+                    // One that is frozen would be waited for in vain.
+                    seen.service_ready = !self.is_frozen(names).map_err(cannot)? && jail::is_ready(&run);
                 }
             }
         }
@@ -157,7 +170,7 @@ impl Inner {
     }
 
     /// What is looked at once for all slots. Of which slots, if not of all that show anything, `only` tells.
-    fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
+    fn shared(&self, parts: &[Part], only: Option<&SlotNames>, datasets: Datasets) -> HostResult<Shared> {
         let wanted = |part| parts.contains(&part);
         let what = Doing { object: "/proc".into(), hint: "hostd needs /proc" };
         let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
@@ -177,7 +190,8 @@ impl Inner {
             true => Table::now().map_err(|error| what.failed("the processes cannot be listed", &error))?,
             false => Table::default(),
         };
-        let mut shared = Shared { mounts, network, members, remembered: BTreeSet::new(), processes };
+        let mut shared =
+            Shared { mounts, datasets, network, members, remembered: BTreeSet::new(), processes };
         if wanted(Part::Egress) {
             // Of all slots, also those of which nothing is there: asked about together they cost one walk through the
             // host's connections, and a create in one of them none.
@@ -197,21 +211,22 @@ impl Inner {
     /// Every slot of which anything is there.
     fn slots(&self, shared: &Shared) -> HostResult<BTreeSet<Slot>> {
         let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
-        let mut names = self.overlay.names().map_err(|error| what.failed("cannot be listed", &error))?;
-        let runs = std::fs::read_dir(&self.run).map_err(|error| what.failed("cannot be listed", &error))?;
-        names.extend(runs.flatten().filter_map(|entry| entry.file_name().into_string().ok()));
-        let mut slots: BTreeSet<Slot> =
-            names.iter().filter_map(|name| self.pool.slot_of_name(name)).collect();
+        let cannot = |error: io::Error| what.failed("cannot be listed", &error);
+        let mut slots = self.storage.slots(&self.pool, &shared.datasets).map_err(cannot)?;
+        let runs = std::fs::read_dir(&self.run).map_err(cannot)?;
+        let names = runs.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = names.chain(self.keeper.names().map_err(cannot)?);
+        slots.extend(names.filter_map(|name| self.pool.slot_of_name(&name)));
         let links = shared.network.as_ref().map(network::Seen::links).unwrap_or_default();
         slots.extend(links.iter().filter_map(|link| self.pool.slot_of_interface(&link.name)));
         slots.extend(shared.members.iter().filter_map(|address| self.pool.slot_of_address(*address)));
         Ok(slots)
     }
 
-    fn inventory(&self) -> HostResult<Inventory> {
+    fn inventory(&self, datasets: Datasets) -> HostResult<Inventory> {
         // Whether the service answers is not part of a look at everything.
         let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Service).collect();
-        let shared = self.shared(&parts, None)?;
+        let shared = self.shared(&parts, None, datasets)?;
         let mut clones = BTreeMap::new();
         for slot in self.slots(&shared)? {
             let seen = self.look(&self.pool.names(slot), &parts, &shared)?;
@@ -220,33 +235,31 @@ impl Inner {
             }
         }
         let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
-        let aside = self
-            .overlay
-            .aside()
-            .map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
+        let aside = self.storage.aside(&shared.datasets);
+        let aside = aside.map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
         Ok(Inventory { clones, aside, egress: self.egress.health()? })
     }
 
     /// What the clone's supervisor is told.
-    fn orders(&self, spec: &CloneSpec) -> HostResult<Orders> {
+    fn orders(&self, spec: &CloneSpec, browser: PathBuf) -> Orders {
         let names = &spec.names;
         let run = self.run(names);
         let browserd = &self.config.linux.browserd;
         let port = self.config.egress.browserd_port;
         let group = &self.config.paths.socket_group;
-        Ok(Orders {
+        Orders {
             clone_id: spec.clone_id.clone(),
             name: names.name.to_string(),
             uid: names.uid,
-            folder: self.overlay.folder(names),
+            folder: self.storage.folder(names),
             network: network::pin(&run),
             cgroup: self.keeper.cgroup(names.name.as_str()),
             limits: spec.limits,
-            browser: self.template(&spec.snapshot)?.browser().to_owned(),
+            browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
             resolver: self.config.egress.resolver,
             group: nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw()),
-        })
+        }
     }
 
     /// Signal what is proven to be inside, and wait for its end.
@@ -260,12 +273,20 @@ impl Inner {
             Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
         let sent = match self.keeper.cgroup(name) {
             Some(cgroup) if signal == libc::SIGKILL => {
-                limits::kill(&cgroup).and_then(|()| held.signal(signal))
+                cgroup::kill(&cgroup).and_then(|()| held.signal(signal))
             }
             _ => held.signal(signal),
         };
         sent.map_err(|error| what.failed("cannot be signalled", &error))?;
         held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
+    }
+
+    fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
+        Subject { names, run, keeper: &self.keeper }
+    }
+
+    fn is_frozen(&self, names: &SlotNames) -> io::Result<bool> {
+        self.subject(names, &self.run(names)).is_frozen()
     }
 
     /// End the supervisor, and with it everything inside.
@@ -296,6 +317,8 @@ impl Inner {
 /// What one look sees of all slots at once.
 struct Shared {
     mounts: Vec<mounts::Mount>,
+    /// Empty unless ZFS keeps the files.
+    datasets: Datasets,
     network: Option<network::Seen>,
     members: BTreeSet<std::net::IpAddr>,
     /// Slots that are cut off and of which connections are still known.
@@ -324,10 +347,11 @@ impl Host for LinuxHost {
             "browser with its debugging pipe as a socket"
         };
         [
-            ("storage", self.0.overlay.word().to_owned()),
+            ("storage", self.0.storage.word().to_owned()),
             ("network", "network namespace and veth".to_owned()),
             ("egress", format!("nftables table inet {}", self.0.egress.table())),
-            ("limits", self.0.keeper.word().to_owned()),
+            ("limits", self.0.keeper.word()),
+            ("rates", "of reading and writing are not kept".to_owned()),
             ("jail", "bubblewrap, Landlock, seccomp".to_owned()),
             ("service", browserd.to_owned()),
         ]
@@ -340,24 +364,32 @@ impl Host for LinuxHost {
     }
 
     async fn checks(&self) -> Vec<Finding> {
-        self.blocking(|inner| Ok(checks::run(inner)))
+        let storage = self.0.storage.findings().await;
+        let template = self.0.storage.template(&self.0.config.host.snapshot).await;
+        let datasets = self.0.storage.datasets(Part::ALL, None).await;
+        self.blocking(|inner| Ok(checks::run(inner, storage, template, datasets)))
             .await
             .unwrap_or_else(|error| vec![checks::broken(&error)])
     }
 
     async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
-        let snapshot = snapshot.clone();
-        self.blocking(move |inner| inner.template(&snapshot).map(drop)).await
+        self.0.storage.template(snapshot).await.map(drop)
+    }
+
+    async fn template_version(&self, snapshot: &SnapshotName) -> HostResult<String> {
+        self.0.storage.template_version(snapshot).await
     }
 
     async fn inventory(&self) -> HostResult<Inventory> {
-        self.blocking(Inner::inventory).await
+        let datasets = self.0.storage.datasets(Part::ALL, None).await?;
+        self.blocking(|inner| inner.inventory(datasets)).await
     }
 
     async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let datasets = self.0.storage.datasets(parts, Some(names)).await?;
         let (names, parts) = (names.clone(), parts.to_vec());
         self.blocking(move |inner| {
-            let shared = inner.shared(&parts, Some(&names))?;
+            let shared = inner.shared(&parts, Some(&names), datasets)?;
             inner.look(&names, &parts, &shared)
         })
         .await
@@ -376,12 +408,7 @@ impl Host for LinuxHost {
     }
 
     async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
-        let spec = spec.clone();
-        self.blocking(move |inner| {
-            let _template = template::share(&inner.config.linux.templates, &inner.config.host.template)?;
-            inner.overlay.ensure(&spec, &inner.template(&spec.snapshot)?)
-        })
-        .await
+        self.0.storage.ensure(spec).await
     }
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -390,6 +417,10 @@ impl Host for LinuxHost {
             inner.keeper.ensure(inner.config.linux.limits, &spec, &inner.run(&spec.names))
         })
         .await
+    }
+
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        self.0.keeper.can_change(from, to)
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -407,8 +438,9 @@ impl Host for LinuxHost {
     }
 
     async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
+        let (browser, _) = self.0.storage.template(&spec.snapshot).await?;
         let wanted = spec.clone();
-        let orders = self.blocking(move |inner| inner.orders(&wanted)).await?;
+        let orders = self.blocking(move |inner| Ok(inner.orders(&wanted, browser))).await?;
         jail::start(self.0.run(&spec.names), orders).await
     }
 
@@ -428,21 +460,45 @@ impl Host for LinuxHost {
 
     async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
         let names = names.clone();
-        let signal = match signal {
-            ProcessSignal::Term => libc::SIGTERM,
-            ProcessSignal::Kill => libc::SIGKILL,
-        };
-        self.blocking(move |inner| inner.end(&names, signal)).await
+        match signal {
+            ProcessSignal::Term => self.blocking(move |inner| inner.end(&names, libc::SIGTERM)).await,
+            ProcessSignal::Kill => self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await,
+            ProcessSignal::Stop => self.freeze(&names).await,
+            ProcessSignal::Continue => self.thaw(&names).await,
+        }
+    }
+
+    async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.freezer.freeze(inner.subject(&names, &inner.run(&names)))).await
+    }
+
+    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |inner| inner.freezer.thaw(inner.subject(&names, &inner.run(&names)))).await
+    }
+
+    async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
+        let names = names.clone();
+        let what = Doing { object: format!("service of {}", names.name), hint: "look at hostd's log" };
+        self.blocking(move |inner| {
+            let answers = inner.freezer.answers(inner.subject(&names, &inner.run(&names)));
+            answers.map_err(|error| what.failed("cannot be asked", &error))
+        })
+        .await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let names = names.clone();
-        self.blocking(move |inner| inner.overlay.unmount_below(&names, how)).await
+        self.0.storage.unmount(names, how).await
     }
 
     async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await
+        self.blocking(move |inner| {
+            inner.freezer.forget(&names);
+            inner.end(&names, libc::SIGKILL)
+        })
+        .await
     }
 
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
@@ -457,17 +513,14 @@ impl Host for LinuxHost {
     }
 
     async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {
-        let names = names.clone();
-        self.blocking(move |inner| inner.overlay.destroy(&names)).await
+        self.0.storage.destroy(names).await
     }
 
     async fn move_storage_aside(&self, names: &SlotNames, clone_id: &CloneId) -> HostResult<()> {
-        let (names, clone_id) = (names.clone(), clone_id.clone());
-        self.blocking(move |inner| inner.overlay.move_aside(&names, &clone_id)).await
+        self.0.storage.move_aside(names, clone_id).await
     }
 
     async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
-        let clone_id = clone_id.clone();
-        self.blocking(move |inner| inner.overlay.destroy_aside(&clone_id)).await
+        self.0.storage.destroy_aside(clone_id).await
     }
 }

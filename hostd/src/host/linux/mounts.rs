@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Mount {
     pub(super) at: PathBuf,
     pub(super) kind: String,
+    /// The device, the dataset, or a word.
+    pub(super) source: String,
     /// The options of the file system itself, such as `lowerdir=…`.
     pub(super) options: String,
 }
@@ -36,7 +38,8 @@ fn line(line: &[u8]) -> Option<Mount> {
     let dash = fields.iter().position(|field| *field == b"-")?;
     let at = PathBuf::from(OsString::from_vec(unescape(fields.get(4)?)));
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
-    Some(Mount { at, kind: text(fields.get(dash + 1)?), options: text(fields.get(dash + 3)?) })
+    let [kind, source, options] = fields.get(dash + 1..dash + 4)? else { return None };
+    Some(Mount { at, kind: text(kind), source: text(source), options: text(options) })
 }
 
 /// Blanks, tabs, newlines and backslashes are written as three octal digits.
@@ -99,7 +102,7 @@ mod tests {
         let mounts = parse(SEEN);
         assert_eq!(mounts.len(), 4);
         assert_eq!(mounts[1].at, PathBuf::from("/srv/a b"));
-        assert_eq!(mounts[1].kind, "tmpfs");
+        assert_eq!((mounts[1].kind.as_str(), mounts[1].source.as_str()), ("tmpfs", "t"));
         assert_eq!(mounts[2].option("upperdir"), Some("/u"));
         assert_eq!(mounts[2].option("upper"), None);
     }

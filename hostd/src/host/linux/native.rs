@@ -4,7 +4,5 @@ pub use super::linux::{show, supervise as helper};
 
 /// The templates of this host.
 pub mod templates {
-    pub use super::super::linux::{
-        create_template as create, list_templates as list, remove_template as remove,
-    };
+    pub use super::super::linux::templates::{create, list, remove};
 }

@@ -5,8 +5,8 @@
 //! from one that is: Chromium puts its renderers into namespaces of their own, but an orphan inside goes to the
 //! sandbox's own process 1. No name, no user id and no number from a file is believed.
 
-use super::limits::{self, Keeper};
-use super::{jail, netns, network};
+use super::limits::Keeper;
+use super::{cgroup, jail, netns, network};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -51,7 +51,7 @@ impl Table {
     pub(super) fn of(&self, name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
         let mut found: BTreeSet<u32> = BTreeSet::new();
         if let Some(cgroup) = keeper.cgroup(name) {
-            found.extend(limits::processes(&cgroup)?);
+            found.extend(cgroup::processes(&cgroup)?);
         }
         found.extend(jail::supervisor(run)?);
         if let Some(network) = netns::inode(&network::pin(run)) {
@@ -75,11 +75,21 @@ impl Table {
 }
 
 fn parent(pid: u32) -> Option<u32> {
+    let (state, parent) = state_and_parent(pid)?;
+    // The dead are not counted.
+    (state != 'Z' && state != 'X').then_some(parent)
+}
+
+fn state_and_parent(pid: u32) -> Option<(char, u32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // "pid (name) state ppid …"; the name may contain anything, so from its end. The dead are not counted.
+    // "pid (name) state ppid …"; the name may contain anything, so from its end.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    (state != "Z" && state != "X").then(|| fields.next()?.parse().ok())?
+    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether a process stands still. One that is gone does.
+pub(super) fn is_stopped(pid: u32) -> bool {
+    state_and_parent(pid).is_none_or(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
 fn network_of(pid: u32) -> Option<u64> {
@@ -101,6 +111,11 @@ impl Held {
         Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
     }
 
+    /// Their numbers.
+    pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().map(|(pid, _)| *pid)
+    }
+
     pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
         let mut first = None;
         for (_, process) in &self.0 {
@@ -110,6 +125,13 @@ impl Held {
             }
         }
         first.map_or(Ok(()), Err)
+    }
+
+    /// Whether not one of them has ended.
+    pub(super) fn all_alive(&self) -> io::Result<bool> {
+        let mut watched: Vec<PollFd<'_>> =
+            self.0.iter().map(|(_, process)| PollFd::new(process.as_fd(), PollFlags::POLLIN)).collect();
+        Ok(poll(&mut watched, PollTimeout::ZERO)? == 0)
     }
 
     /// Wait until all of them have ended, at most this long.

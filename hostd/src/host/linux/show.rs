@@ -1,5 +1,6 @@
 //! A look through the browser of a clone without browserd, over its debugging socket: load a page, take a picture.
 
+use crate::host::page;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use launcher::cdp::Connection;
@@ -7,20 +8,11 @@ use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What was seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// The page's title.
-    pub title: String,
-    /// The picture, as PNG.
-    pub picture: Vec<u8>,
-}
+pub use crate::host::page::Seen;
 
 /// Load a page in the browser behind an endpoint. The text of the error says what failed.
 pub fn page(endpoint: &str, url: &str, patience: Duration) -> Result<Seen, String> {
-    let socket = endpoint
-        .strip_prefix("cdp+unix://")
-        .ok_or_else(|| format!("{endpoint} is no endpoint that this program knows"))?;
+    let socket = endpoint.strip_prefix("cdp+unix://").ok_or_else(|| page::unknown(endpoint))?;
     let stream = UnixStream::connect(socket).map_err(|error| format!("{socket}: {error}"))?;
     let copy = stream.try_clone().map_err(|error| format!("{socket}: {error}"))?;
     let mut cdp = Connection::new(stream.into(), copy.into());
@@ -44,9 +36,6 @@ pub fn page(endpoint: &str, url: &str, patience: Duration) -> Result<Seen, Strin
     let picture = call("Page.captureScreenshot", json!({ "format": "png" }))?;
     call("Page.close", json!({}))?;
     let title = title["result"]["value"].as_str().unwrap_or_default().to_owned();
-    Ok(Seen { title, picture: decode(picture["data"].as_str())? })
-}
-
-fn decode(text: Option<&str>) -> Result<Vec<u8>, String> {
-    BASE64_STANDARD.decode(text.unwrap_or_default()).map_err(|error| format!("the picture: {error}"))
+    let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap_or_default());
+    Ok(Seen { title, picture: picture.map_err(|error| format!("the picture: {error}"))? })
 }

@@ -371,7 +371,7 @@ fn read_mark(store: &Path) -> io::Result<Result<Option<Mark>, String>> {
     }
 }
 
-fn unmount(place: &Path, how: Unmount) -> io::Result<()> {
+pub(super) fn unmount(place: &Path, how: Unmount) -> io::Result<()> {
     let flags = match how {
         Unmount::Gentle => MntFlags::UMOUNT_NOFOLLOW,
         Unmount::Force => MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH,
@@ -380,7 +380,7 @@ fn unmount(place: &Path, how: Unmount) -> io::Result<()> {
 }
 
 /// Unmount everything at a place and below it, and look that it is so.
-fn unmount_all(place: &Path, how: Unmount) -> io::Result<()> {
+pub(super) fn unmount_all(place: &Path, how: Unmount) -> io::Result<()> {
     // Each turn takes at least one mount away or fails.
     loop {
         let seen = mounts::all()?;

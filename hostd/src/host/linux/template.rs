@@ -129,6 +129,30 @@ impl Template {
     }
 }
 
+/// What this template is now, without a look into its files: it is never written again, so it changes by being made anew,
+/// and its browser by being installed anew.
+pub(super) fn version(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<String> {
+    let path = templates.join(name).join(snapshot.as_str()).join(MANIFEST);
+    let read = || -> io::Result<String> {
+        let manifest: Manifest =
+            toml::from_str(&std::fs::read_to_string(&path)?).map_err(io::Error::other)?;
+        let state = |path: &Path| {
+            let meta = std::fs::metadata(path)?;
+            io::Result::Ok(format!("{}:{}:{}.{}", meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec()))
+        };
+        Ok(format!("{} {} {}", manifest.version, state(&path)?, state(&manifest.browser)?))
+    };
+    read().map_err(|error| {
+        let hint = format!("make it anew: hostctl template create --snapshot {snapshot}");
+        HostError::new(
+            HostErrorKind::Template,
+            path.display().to_string(),
+            format!("the template cannot be read: {error}"),
+            hint,
+        )
+    })
+}
+
 /// Make a template of the browser that this system has. One that is there is an error: templates do not change.
 pub fn create(
     templates: &Path,
@@ -147,19 +171,14 @@ pub fn create(
         }
     };
     absent()?;
-    let chromium = Chromium::find(browser, Flavor::HeadlessShell).map_err(|error| {
-        HostError::new(HostErrorKind::NotReady, "browser", error.to_string(), "install Chromium")
-    })?;
+    let (browser, version) = system_browser(browser)?;
     let io = |error: io::Error| {
         failed(&shown, "the template cannot be made", &error, "look at the folder's file system")
     };
-    let version = chromium.version().map_err(io)?.trim().to_owned();
     let unfinished = parent.join(format!(".{snapshot}.{}", std::process::id()));
     files::make_folders(&unfinished.join(FILES), 0o755).map_err(io)?;
-    for part in [PROFILE, DOWNLOADS, MEDIA] {
-        files::make_folders(&unfinished.join(FILES).join(part), 0o700).map_err(io)?;
-    }
-    let manifest = Manifest { browser: chromium.executable, version: version.clone() };
+    fill(&unfinished.join(FILES)).map_err(io)?;
+    let manifest = Manifest { browser, version: version.clone() };
     let text = toml::to_string(&manifest).map_err(|error| io(io::Error::other(error)))?;
     files::write_atomically(&unfinished.join(MANIFEST), text.as_bytes()).map_err(io)?;
     let named = lock(&parent).and_then(|_lock| {
@@ -172,6 +191,21 @@ pub fn create(
         std::fs::remove_dir_all(&unfinished).map_err(io)?;
     }
     named.map(|()| version)
+}
+
+/// The browser that this system has, or the one that is named, and its version.
+pub(super) fn system_browser(named: Option<&Path>) -> HostResult<(PathBuf, String)> {
+    let unusable = |why: String| HostError::new(HostErrorKind::NotReady, "browser", why, "install Chromium");
+    let chromium =
+        Chromium::find(named, Flavor::HeadlessShell).map_err(|error| unusable(error.to_string()))?;
+    let version = chromium.version().map_err(|error| unusable(error.to_string()))?.trim().to_owned();
+    Ok((chromium.executable, version))
+}
+
+/// Make what every clone finds in its folder.
+pub(super) fn fill(folder: &Path) -> io::Result<()> {
+    let parts = [PROFILE, DOWNLOADS, MEDIA];
+    parts.iter().try_for_each(|part| files::make_folders(&folder.join(part), 0o700))
 }
 
 /// The templates that are there, each with its browser's version or why it cannot be used.
@@ -230,7 +264,7 @@ pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Pa
 }
 
 /// Held by a command while it names or takes away a template.
-fn lock(folder: &Path) -> HostResult<Flock<File>> {
+pub(super) fn lock(folder: &Path) -> HostResult<Flock<File>> {
     hold(folder, FlockArg::LockExclusiveNonblock)
 }
 
@@ -276,7 +310,7 @@ fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
 }
 
 /// The first file that holds somebody's identity, or that is no plain file at all.
-fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
+pub(super) fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let kind = entry.file_type()?;
@@ -313,6 +347,8 @@ mod tests {
         assert!(template.version().chars().any(|c| c.is_ascii_digit()), "{}", template.version());
         assert!(create(templates, "browser", &first, None).is_err(), "a template never changes");
         create(templates, "browser", &snapshot("two"), None).unwrap();
+        let before = version(templates, "browser", &snapshot("two")).unwrap();
+        assert_eq!(version(templates, "browser", &snapshot("two")).unwrap(), before);
         // A clone that is being made from one, and then one that is there: neither lets it go.
         let clones = templates.join("clones");
         let store = clones.join(".store/browsertask001");
@@ -333,6 +369,11 @@ mod tests {
         std::fs::remove_file(store.join("clone")).unwrap();
         removed().unwrap();
         assert!(removed().is_err(), "it is gone");
+        let gone = version(templates, "browser", &snapshot("two")).unwrap_err();
+        assert_eq!(gone.kind, HostErrorKind::Template);
+        create(templates, "browser", &snapshot("two"), None).unwrap();
+        assert_ne!(version(templates, "browser", &snapshot("two")).unwrap(), before, "made anew");
+        removed().unwrap();
         let all = list(templates, "browser").unwrap();
         assert_eq!(all, [(first.clone(), Ok(template.version().to_owned()))]);
 

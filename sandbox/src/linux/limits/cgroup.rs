@@ -6,11 +6,14 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+/// How long the end of processes that were killed may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Processor time is given per this many microseconds.
 const PERIOD: u64 = 100_000;
 
-/// One cgroup, removed when dropped (its processes are gone by then).
+/// One cgroup, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     path: PathBuf,
@@ -61,9 +64,16 @@ impl Cgroup {
 }
 
 impl Drop for Cgroup {
+    /// The processes were killed already; the kernel still counts them for a moment. What should have got away ends here.
     fn drop(&mut self) {
-        // An empty cgroup that cannot be removed holds nothing and limits nobody.
-        let _ = fs::remove_dir(&self.path);
+        let deadline = Instant::now() + PATIENCE;
+        // Before Linux 5.14 there is no such file; then only the wait is left.
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
+        while matches!(fs::remove_dir(&self.path), Err(error) if error.raw_os_error() == Some(libc::EBUSY))
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -90,16 +90,33 @@ async fn start_transient_unit(
     pids: &[u32],
     limits: &Limits,
 ) -> zbus::Result<()> {
-    connection
-        .call_method(
-            Some("org.freedesktop.systemd1"),
-            "/org/freedesktop/systemd1",
-            Some("org.freedesktop.systemd1.Manager"),
-            "StartTransientUnit",
-            &request(name, pids, limits),
-        )
-        .await
-        .map(drop)
+    let call = async |oom: OomPolicy| {
+        connection
+            .call_method(
+                Some("org.freedesktop.systemd1"),
+                "/org/freedesktop/systemd1",
+                Some("org.freedesktop.systemd1.Manager"),
+                "StartTransientUnit",
+                &request(name, pids, limits, oom),
+            )
+            .await
+            .map(drop)
+    };
+    match call(OomPolicy::Continue).await {
+        // Before version 253 scopes had no such property, and did by themselves what we ask for with it.
+        Err(error) if error.to_string().contains(OOM_POLICY) => call(OomPolicy::Unsaid).await,
+        other => other,
+    }
+}
+
+const OOM_POLICY: &str = "OOMPolicy";
+
+/// What systemd does when the kernel ends a process of the scope at its memory limit. Unless told otherwise it ends all
+/// others too: one page that is too large would take the whole browser with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OomPolicy {
+    Continue,
+    Unsaid,
 }
 
 type Properties<'a> = Vec<(&'static str, Variant<'a>)>;
@@ -110,17 +127,21 @@ fn request<'a>(
     name: &'a str,
     pids: &'a [u32],
     limits: &Limits,
+    oom: OomPolicy,
 ) -> (&'a str, &'static str, Properties<'a>, Auxiliary<'a>) {
-    (name, "fail", properties(pids, limits), Vec::new())
+    (name, "fail", properties(pids, limits, oom), Vec::new())
 }
 
-fn properties<'a>(pids: &'a [u32], limits: &Limits) -> Properties<'a> {
+fn properties<'a>(pids: &'a [u32], limits: &Limits, oom: OomPolicy) -> Properties<'a> {
     let mut properties = vec![
         ("Description", Variant::from("confined program")),
         ("PIDs", Variant::from(pids)),
         // A scope that failed must not stay in systemd's list.
         ("CollectMode", Variant::from("inactive-or-failed")),
     ];
+    if oom == OomPolicy::Continue {
+        properties.push((OOM_POLICY, Variant::from("continue")));
+    }
     if let Some(bytes) = limits.memory_bytes {
         properties.push(("MemoryMax", Variant::from(bytes)));
         properties.push(("MemorySwapMax", Variant::from(0u64)));
@@ -188,8 +209,9 @@ mod tests {
             ..Limits::default()
         };
         let pids = [7, 8];
-        let properties = properties(&pids, &limits);
+        let properties = properties(&pids, &limits, OomPolicy::Continue);
         let value = |name: &str| properties.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+        assert_eq!(value("OOMPolicy"), Some(&Variant::from("continue")));
         assert_eq!(value("PIDs"), Some(&Variant::from(&pids[..])));
         assert_eq!(value("MemoryMax"), Some(&Variant::from(1u64 << 30)));
         assert_eq!(value("MemorySwapMax"), Some(&Variant::from(0u64)));
@@ -201,7 +223,7 @@ mod tests {
     fn the_request_has_the_form_that_systemd_takes() {
         let limits = Limits::default();
         let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
-            .build(&request("a.scope", &[1], &limits))
+            .build(&request("a.scope", &[1], &limits, OomPolicy::Continue))
             .expect("a message");
         // On the wire: the signature's length, the signature, NUL.
         let bytes: &[u8] = message.data();
@@ -209,7 +231,7 @@ mod tests {
         assert!(bytes.windows(wanted.len()).any(|part| part == wanted));
     }
 
-    /// A bus of our own with something on it that calls itself systemd and says yes to everything.
+    /// A bus of our own with something on it that calls itself systemd.
     struct FakeSystemd {
         bus: std::process::Child,
         folder: tempfile::TempDir,
@@ -217,7 +239,8 @@ mod tests {
     }
 
     impl FakeSystemd {
-        fn start() -> FakeSystemd {
+        /// One that says yes to everything; or an old one, which does not know OOMPolicy.
+        fn start(knows_oom_policy: bool) -> FakeSystemd {
             let folder = tempfile::tempdir().expect("folder");
             let socket = folder.path().join("bus");
             let address = format!("unix:path={}", socket.display());
@@ -252,8 +275,16 @@ mod tests {
                     ready.send(()).expect("the test waits");
                     while let Some(Ok(message)) = messages.next().await {
                         if message.header().member().map(|m| m.as_str()) == Some("StartTransientUnit") {
+                            let asked = String::from_utf8_lossy(message.data()).contains(OOM_POLICY);
                             say.send(message.data().to_vec()).expect("the test listens");
-                            connection.reply(&message.header(), &()).await.expect("reply");
+                            if asked && !knows_oom_policy {
+                                let error = zbus::fdo::Error::PropertyReadOnly(
+                                    "Cannot set property OOMPolicy, or unknown property.".into(),
+                                );
+                                connection.reply_dbus_error(&message.header(), error).await.expect("reply");
+                            } else {
+                                connection.reply(&message.header(), &()).await.expect("reply");
+                            }
                         }
                     }
                 });
@@ -272,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_yes_of_systemd_is_not_taken_as_proof() {
-        let fake = FakeSystemd::start();
+        let fake = FakeSystemd::start(true);
         let limits = Limits { memory_bytes: Some(1 << 30), ..Limits::default() };
         let socket = fake.folder.path().join("bus");
         let own = [std::process::id()];
@@ -283,9 +314,25 @@ mod tests {
         assert!(why.contains("systemd said yes, but"), "{why}");
         let heard = fake.heard.recv().expect("the question arrived");
         let heard = String::from_utf8_lossy(&heard);
-        for word in ["a.scope", "PIDs", "MemoryMax", "MemorySwapMax"] {
+        for word in ["a.scope", "PIDs", "MemoryMax", "MemorySwapMax", "OOMPolicy"] {
             assert!(heard.contains(word), "{word}");
         }
+        assert!(fake.heard.try_recv().is_err(), "one yes is enough");
+    }
+
+    #[test]
+    fn an_old_systemd_is_asked_again_without_what_it_does_not_know() {
+        let fake = FakeSystemd::start(false);
+        let socket = fake.folder.path().join("bus");
+        let own = [std::process::id()];
+        let asked = enclose_by(&socket, "a.scope", &own, &Limits::default(), Duration::from_millis(100));
+        let Err(Unavailable(why)) = asked else { panic!("nothing was moved anywhere") };
+        assert!(why.contains("systemd said yes, but"), "{why}");
+        let hear = || {
+            let heard = fake.heard.recv().expect("a question");
+            String::from_utf8_lossy(&heard).contains(OOM_POLICY)
+        };
+        assert_eq!([hear(), hear()], [true, false]);
     }
 
     #[test]

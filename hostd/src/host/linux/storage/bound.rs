@@ -128,7 +128,7 @@ mod tests {
     use std::path::PathBuf;
 
     fn mount_of(at: &str, kind: &str, options: &str) -> Mount {
-        Mount { at: PathBuf::from(at), kind: kind.into(), options: options.into() }
+        Mount { at: PathBuf::from(at), kind: kind.into(), source: "x".into(), options: options.into() }
     }
 
     #[test]

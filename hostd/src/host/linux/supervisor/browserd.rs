@@ -22,8 +22,11 @@ const HOME: &str = "/home/browser";
 const DATA: &str = "/home/browser/data";
 const PROGRAM: &str = "/run/browserd";
 const TEMPORARY_BYTES: u64 = 512 << 20;
-/// How long it may take until its browser can open pages, on a machine that is busy with other things.
-const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take until its browser can open pages. Longer than any machine needs: hostd's own limit of a step
+/// (`lifecycle.step_timeout_seconds`) ends it earlier, and ends this process with it.
+const READY_LIMIT: Duration = Duration::from_secs(3600);
+/// How long one answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// A page has run script by then, so its renderer is there and confined: the time is for the look alone.
 const RENDERER_LIMIT: Duration = Duration::from_secs(5);
 /// More than its one line is no browserd.
@@ -132,10 +135,10 @@ fn wait_for_word(word: OwnedFd, process: BorrowedFd<'_>, patience: Duration) -> 
     }
 }
 
-/// The one question: does browserd say, over the network as callers will ask, that pages can be opened?
-fn ask_ready(address: SocketAddr) -> io::Result<()> {
-    let mut stream = TcpStream::connect_timeout(&address, READY_LIMIT)?;
-    stream.set_read_timeout(Some(READY_LIMIT))?;
+/// Whether browserd says, over the network as callers will ask, that pages can be opened.
+pub(super) fn ask_ready(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = [0; 12];
     stream.read_exact(&mut answer)?;

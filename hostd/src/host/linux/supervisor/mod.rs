@@ -20,6 +20,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a caller, who is hostd and nobody else, may take to say what it wants.
+const CALLER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Above that of ordinary processes (0), below that which Chromium gives its renderers (300).
+const OOM_SCORE: &str = "200";
 
 /// What a supervisor is told, in the file that it locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,16 +101,16 @@ fn supervise(run: &Path) -> io::Result<()> {
         // Before anything else runs: everything started from here on is under the limits.
         std::fs::write(cgroup.join("cgroup.procs"), "0")?;
     }
+    // When the whole host is out of memory a clone goes first, and never what hostd's unit protects.
+    std::fs::write("/proc/self/oom_score_adj", OOM_SCORE)?;
     let listener = UnixListener::bind(run.join(jail::CONTROL))?;
     say_up()?;
     let supervisor = Arc::new(Supervisor { run: run.to_owned(), orders, service: Mutex::new(None) });
     for stream in listener.incoming() {
-        let (supervisor, stream) = (supervisor.clone(), stream?);
-        std::thread::spawn(move || {
-            if let Err(error) = supervisor.serve(&stream) {
-                eprintln!("supervisor: a caller: {error}");
-            }
-        });
+        // A caller that cannot be served is told nothing and asks again: the clone may be full of processes.
+        if let Err(error) = Supervisor::serve(&supervisor, stream?) {
+            eprintln!("supervisor: a caller: {error}");
+        }
     }
     drop(file);
     Ok(())
@@ -126,21 +133,28 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+    /// Answer one caller. Only the start of the service takes long, so only that has a thread of its own: a supervisor
+    /// that is asked how it is must answer also when the clone is at its limit of processes, which counts threads.
+    fn serve(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(CALLER_PATIENCE))?;
         let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        let answer = match serde_json::from_str(&line)? {
-            Request::Status => self.status(),
-            Request::Start { clone_id } if clone_id != self.orders.clone_id => Answer::Failed {
-                message: format!("this is the jail of {}", self.orders.clone_id),
-                not_ready: false,
-            },
-            Request::Start { .. } => self.start(),
-        };
-        let mut line = serde_json::to_vec(&answer)?;
-        line.push(b'\n');
-        let mut stream = stream;
-        stream.write_all(&line)
+        BufReader::new(&stream).read_line(&mut line)?;
+        match serde_json::from_str(&line)? {
+            Request::Status => reply(&stream, &supervisor.status()),
+            Request::Start { clone_id } if clone_id != supervisor.orders.clone_id => {
+                let message = format!("this is the jail of {}", supervisor.orders.clone_id);
+                reply(&stream, &Answer::Failed { message, not_ready: false })
+            }
+            Request::Start { .. } => {
+                let supervisor = supervisor.clone();
+                let start = move || {
+                    if let Err(error) = reply(&stream, &supervisor.start()) {
+                        eprintln!("supervisor: a caller: {error}");
+                    }
+                };
+                std::thread::Builder::new().name("start".into()).spawn(start).map(drop)
+            }
+        }
     }
 
     fn start(&self) -> Answer {
@@ -152,8 +166,20 @@ impl Supervisor {
 
     fn status(&self) -> Answer {
         // One that is just starting is not ready.
-        self.service.try_lock().map_or(Answer::Idle, |service| answer(service.as_ref()))
+        let Ok(mut service) = self.service.try_lock() else { return Answer::Idle };
+        if let Some(Ok(running)) = &mut *service
+            && !running.is_alive()
+        {
+            return Answer::Failed { message: "the browser ended".to_owned(), not_ready: false };
+        }
+        answer(service.as_ref())
     }
+}
+
+fn reply(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
 }
 
 fn answer(service: Option<&Result<Service, (String, bool)>>) -> Answer {

@@ -9,6 +9,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use sandbox::Sandbox;
 use std::fs::{File, Permissions};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
@@ -48,13 +49,12 @@ pub(super) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Ser
 pub(super) struct Service {
     endpoint: String,
     /// Dropping it would end it.
-    _running: Running,
+    running: Running,
 }
 
-#[expect(dead_code, reason = "held, not used")]
 enum Running {
     Browser(Box<Browser>),
-    Browserd(Box<Sandbox>),
+    Browserd(Box<Sandbox>, SocketAddr),
 }
 
 impl Service {
@@ -71,7 +71,7 @@ impl Service {
                 follow(&sandbox)?;
                 Ok(Service {
                     endpoint: format!("http://{address}"),
-                    _running: Running::Browserd(Box::new(sandbox)),
+                    running: Running::Browserd(Box::new(sandbox), *address),
                 })
             }
             None => Service::start_browser(orders, run),
@@ -115,8 +115,19 @@ impl Service {
         .map_err(io_error("the threads of the browser's socket"))?;
         Ok(Service {
             endpoint: format!("cdp+unix://{}", socket.display()),
-            _running: Running::Browser(Box::new(browser)),
+            running: Running::Browser(Box::new(browser)),
         })
+    }
+
+    /// Whether it still answers. Its end is noticed anyway, but a moment later: a clone that stood still for an hour must
+    /// not be called well because nobody had the time yet to see that its browser is dead.
+    pub(super) fn is_alive(&mut self) -> bool {
+        match &mut self.running {
+            Running::Browser(browser) => matches!(browser.try_wait(), Ok(None)),
+            Running::Browserd(sandbox, address) => {
+                matches!(sandbox.try_wait(), Ok(None)) && browserd::ask_ready(*address).is_ok()
+            }
+        }
     }
 
     /// Where it answers.

@@ -1,7 +1,10 @@
 //! A clone's life as the tests of the real host need it: a daemon's home, create, destroy, and what is left.
 
-use super::Lab;
+// Every test file uses its own share of this.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
 use crate::daemon::{Daemon, Home, create, until};
+use crate::lab::Lab;
 use hostd::api::{CloneInfo, CloneParams, CreateParams, ListParams};
 use hostd::client::{Client, ClientError};
 

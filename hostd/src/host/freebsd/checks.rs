@@ -1,0 +1,379 @@
+//! Everything a create needs, looked at one by one, each with what to do about it.
+
+use super::Inner;
+use super::interfaces::Interface;
+use super::{commands, errors};
+use crate::api::{EgressHealth, Finding, Severity};
+use crate::config::JailDriver;
+use crate::host::HostError;
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// 2025-01-01: a clock before this was never set, and every certificate looks wrong to the browser.
+const PLAUSIBLE_TIME: u64 = 1_735_689_600;
+/// What is asked of the kernel.
+const SETTINGS: [&str; 4] = [
+    "kern.racct.enable",
+    "net.inet.ip.forwarding",
+    "net.link.bridge.pfil_member",
+    "net.link.bridge.pfil_bridge",
+];
+
+fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: impl Into<String>) -> Finding {
+    Finding { check: check.into(), severity, message: message.into(), fix: fix.into() }
+}
+
+fn good(check: &str, message: impl Into<String>) -> Finding {
+    finding(check, Severity::Ok, message, "")
+}
+
+fn failed(check: &str, error: &HostError) -> Finding {
+    finding(check, Severity::Error, error.to_string(), &error.hint)
+}
+
+impl Inner {
+    pub(super) async fn checks(&self) -> Vec<Finding> {
+        let (settings, interfaces, jails) = tokio::join!(self.settings(), self.interfaces(), self.jails());
+        let mut findings = vec![root()];
+        findings.extend(self.tools());
+        match &settings {
+            Ok(settings) => {
+                findings.push(racct(settings));
+                findings.push(forwarding(settings));
+                findings.push(filtering(settings));
+            }
+            Err(error) => findings.push(failed("kernel", error)),
+        }
+        match &interfaces {
+            Ok(interfaces) => {
+                findings.push(self.bridge(interfaces));
+                findings.push(self.external(interfaces));
+                findings.push(self.egress_finding(interfaces).await);
+            }
+            Err(error) => findings.push(failed("interfaces", error)),
+        }
+        findings.extend(self.storage.findings().await);
+        findings.push(self.template().await);
+        findings.push(match &jails {
+            Ok(jails) => match self.template_rests(jails) {
+                Ok(()) => good("template_rests", format!("jail {} is stopped", self.config.host.template)),
+                Err(error) => failed("template_rests", &error),
+            },
+            Err(error) => failed("jails", error),
+        });
+        findings.push(self.ruleset());
+        findings.extend(self.folders());
+        findings.push(clock());
+        findings.push(self.objects().await);
+        findings
+    }
+
+    fn tools(&self) -> Vec<Finding> {
+        let driver = self.config.freebsd.jail_driver;
+        let missing: Vec<String> = self
+            .tools
+            .needed(driver)
+            .into_iter()
+            .filter_map(|tool| tool.path().err().map(ToString::to_string))
+            .collect();
+        match missing.is_empty() {
+            true => vec![good("tools", "all tools are there and root's own")],
+            false => missing
+                .into_iter()
+                .map(|why| {
+                    let fix = match driver {
+                        JailDriver::Bastille if why.contains("bastille") => "pkg install bastille",
+                        _ => "install it, or name its folder in host.tool_folders",
+                    };
+                    finding("tools", Severity::Error, why, fix)
+                })
+                .collect(),
+        }
+    }
+
+    /// The kernel's settings by name.
+    async fn settings(&self) -> Result<BTreeMap<String, String>, HostError> {
+        let outcome = self.tools.sysctl.with(commands::settings(&SETTINGS)).run().await?;
+        let mut found = BTreeMap::new();
+        for line in outcome.text()?.lines() {
+            match line.split_once(": ") {
+                Some((name, value)) => drop(found.insert(name.to_owned(), value.trim().to_owned())),
+                None => return Ok(errors::unreadable("sysctl", line, "name: value")?),
+            }
+        }
+        Ok(found)
+    }
+
+    fn bridge(&self, all: &[Interface]) -> Finding {
+        let name = &self.network.bridge;
+        let (gateway, prefix) = (self.pool.gateway(), self.pool.subnet().prefix_len());
+        let make = format!("ifconfig bridge create name {name}; ifconfig {name} inet {gateway}/{prefix} up");
+        let Some(bridge) = self.network.bridge(all) else {
+            return finding("bridge", Severity::Error, format!("there is no interface {name}"), make);
+        };
+        if !bridge.groups.contains("bridge") {
+            return finding(
+                "bridge",
+                Severity::Error,
+                format!("{name} is no bridge"),
+                "name another in freebsd.bridge",
+            );
+        }
+        if !bridge.addresses.contains(&gateway.into()) {
+            let message = format!("{name} does not carry {gateway}, which clones use as their router");
+            return finding(
+                "bridge",
+                Severity::Error,
+                message,
+                format!("ifconfig {name} inet {gateway}/{prefix}"),
+            );
+        }
+        let foreign: Vec<&str> = bridge
+            .members
+            .keys()
+            .filter(|member| self.network.slot_of(&self.pool, member).is_none())
+            .map(String::as_str)
+            .collect();
+        let open: Vec<&str> = bridge
+            .members
+            .iter()
+            .filter(|(_, flags)| !flags.contains("PRIVATE"))
+            .map(|(member, _)| member.as_str())
+            .collect();
+        if !open.is_empty() {
+            let fix =
+                format!("ifconfig {name} private {}", open.join(&format!("; ifconfig {name} private ")));
+            let message = format!("clones reach these members of {name}, past PF: {}", open.join(", "));
+            return finding("bridge", Severity::Error, message, fix);
+        }
+        if !foreign.is_empty() {
+            let message = format!("{name} has members that are no clones: {}", foreign.join(", "));
+            return finding("bridge", Severity::Warning, message, "give the clones a bridge of their own");
+        }
+        if !bridge.up {
+            let message = format!("{name} is down: clones reach nothing and nobody reaches them");
+            return finding(
+                "bridge",
+                Severity::Error,
+                message,
+                "hostd brings it up by itself when PF's rules are proven",
+            );
+        }
+        good(
+            "bridge",
+            format!("{name} carries {gateway} and has {} members, all private", bridge.members.len()),
+        )
+    }
+
+    fn external(&self, all: &[Interface]) -> Finding {
+        let name = &self.config.egress.external;
+        match all.iter().find(|interface| interface.name == *name) {
+            _ if name.is_empty() => finding(
+                "external",
+                Severity::Warning,
+                "no interface to the Internet is named: PF translates nothing, and clones with private addresses reach nothing",
+                "set egress.external to the host's interface, such as em0",
+            ),
+            Some(_) => good("external", format!("clones go out by {name}")),
+            None => finding(
+                "external",
+                Severity::Error,
+                format!("there is no interface {name}"),
+                "correct egress.external: ifconfig -l lists the interfaces",
+            ),
+        }
+    }
+
+    async fn egress_finding(&self, all: &[Interface]) -> Finding {
+        let policy = &self.egress.policy;
+        match self.prove().await {
+            Ok(findings) if self.judge(&findings, self.network.bridge(all)) == EgressHealth::Ok => good(
+                "egress",
+                format!("PF is on, anchor {} is the rendered one and uses <{}>", policy.anchor, policy.set),
+            ),
+            Ok(findings) => {
+                let what: Vec<String> = findings.iter().map(ToString::to_string).collect();
+                let message = match what.is_empty() {
+                    true => format!("PF's rules are in place, but {} is down", policy.bridge),
+                    false => format!("the clones' bridge is kept down: {}", what.join("; ")),
+                };
+                finding(
+                    "egress",
+                    Severity::Error,
+                    message,
+                    "pfctl -f /etc/pf.conf (never service pf restart); pfctl -e",
+                )
+            }
+            Err(error) => failed("egress", &error),
+        }
+    }
+
+    async fn template(&self) -> Finding {
+        let snapshot = &self.config.host.snapshot;
+        match self.storage.check_template(snapshot).await {
+            Ok(seen) => {
+                let version = seen.version.map(|version| format!(": {version}")).unwrap_or_default();
+                good("template", format!("{}@{snapshot}{version}", self.storage.layout().template))
+            }
+            Err(error) => failed("template", &error),
+        }
+    }
+
+    /// The ruleset is part of the system's configuration; its number is all that can be looked at without devfs's tool.
+    fn ruleset(&self) -> Finding {
+        let number = self.config.freebsd.devfs_ruleset;
+        let files = ["/etc/devfs.rules", "/etc/defaults/devfs.rules"];
+        let declared = |file: &&str| {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            text.lines().any(|line| {
+                let line = line.trim();
+                line.strip_prefix('[').and_then(|line| line.strip_suffix(']')).is_some_and(|line| {
+                    line.split_once('=').and_then(|(_, rule)| rule.trim().parse().ok()) == Some(number)
+                })
+            })
+        };
+        match files.into_iter().find(declared) {
+            Some(file) => good("devfs_ruleset", format!("{file} declares ruleset {number}")),
+            None => finding(
+                "devfs_ruleset",
+                Severity::Warning,
+                format!("no file declares devfs ruleset {number}: jails may see no or all devices"),
+                "scripts/freebsd/setup-host installs it; then service devfs restart",
+            ),
+        }
+    }
+
+    fn folders(&self) -> Vec<Finding> {
+        let freebsd = &self.config.freebsd;
+        let mut findings = Vec::new();
+        for (check, folder) in
+            [("console_logs", &freebsd.console_logs), ("clones_dir", &self.config.pool.clones_dir)]
+        {
+            findings.push(match owned(folder) {
+                Ok(()) => good(check, format!("{} is root's own", folder.display())),
+                Err(why) => {
+                    let fix = format!("install -d -o root -g wheel -m 0750 {}", folder.display());
+                    finding(check, Severity::Error, why, fix)
+                }
+            });
+        }
+        if freebsd.jail_driver == JailDriver::Bastille {
+            let prefix = &freebsd.bastille_prefix;
+            let mode = prefix.metadata().map(|meta| meta.permissions().mode() & 0o7777);
+            findings.push(match mode {
+                Ok(0o750) => good("bastille", format!("{} has mode 0750", prefix.display())),
+                Ok(mode) => {
+                    let message =
+                        format!("{} has mode {mode:04o}: Bastille refuses to work", prefix.display());
+                    finding("bastille", Severity::Error, message, format!("chmod 0750 {}", prefix.display()))
+                }
+                Err(error) => {
+                    let message = format!("{}: {error}", prefix.display());
+                    finding("bastille", Severity::Error, message, "pkg install bastille; bastille setup")
+                }
+            });
+        }
+        findings
+    }
+
+    /// What is on the host of this pool's: all of it should belong to a clone that `hostctl ls` shows.
+    async fn objects(&self) -> Finding {
+        let seen = match self.inventory().await {
+            Ok(seen) => seen,
+            Err(error) => return failed("objects", &error),
+        };
+        let names: Vec<String> = seen.clones.keys().map(|slot| self.pool.name(*slot).to_string()).collect();
+        let aside = match seen.aside.len() {
+            0 => String::new(),
+            count => format!("; {count} stores are aside"),
+        };
+        let message = match names.is_empty() {
+            true => "no clone and nothing of one is on this host".to_owned(),
+            false => format!("of these slots something is here: {}", names.join(", ")),
+        };
+        good("objects", message + &aside)
+    }
+}
+
+fn root() -> Finding {
+    match nix::unistd::geteuid().is_root() {
+        true => good("root", "hostd runs as root"),
+        false => finding("root", Severity::Error, "hostd does not run as root", "service hostd start"),
+    }
+}
+
+fn racct(settings: &BTreeMap<String, String>) -> Finding {
+    let fix =
+        "put kern.racct.enable=1 into /boot/loader.conf and restart the host: it cannot be switched on later";
+    match settings.get("kern.racct.enable").map(String::as_str) {
+        Some("1") => good("racct", "resource limits are on"),
+        Some(_) => finding(
+            "racct",
+            Severity::Error,
+            "RACCT is off: clones could not be limited, so none is made",
+            fix,
+        ),
+        None => finding(
+            "racct",
+            Severity::Error,
+            "the kernel has no RACCT",
+            "use a kernel with options RACCT and RCTL, such as GENERIC",
+        ),
+    }
+}
+
+fn forwarding(settings: &BTreeMap<String, String>) -> Finding {
+    match settings.get("net.inet.ip.forwarding").map(String::as_str) {
+        Some("1") => good("forwarding", "net.inet.ip.forwarding is on"),
+        _ => finding(
+            "forwarding",
+            Severity::Error,
+            "net.inet.ip.forwarding is off: clones reach nothing",
+            "sysrc gateway_enable=YES; sysctl net.inet.ip.forwarding=1",
+        ),
+    }
+}
+
+/// The rules are written for the bridge itself. Filtering its members too would ask them about frames they do not mean.
+fn filtering(settings: &BTreeMap<String, String>) -> Finding {
+    let on = |name: &&str| settings.get(*name).is_some_and(|value| value != "0");
+    let names = ["net.link.bridge.pfil_member", "net.link.bridge.pfil_bridge"];
+    match names.iter().find(|name| on(name)) {
+        None => good("bridge_filter", "PF sees what enters and leaves the bridge, once"),
+        Some(name) => finding(
+            "bridge_filter",
+            Severity::Warning,
+            format!("{name} is on: PF sees the clones' packets more than once"),
+            format!("sysctl {name}=0, and in /etc/sysctl.conf"),
+        ),
+    }
+}
+
+fn clock() -> Finding {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    match now.as_secs() >= PLAUSIBLE_TIME {
+        true => good("clock", "the clock is plausible"),
+        false => finding(
+            "clock",
+            Severity::Error,
+            "the clock was never set",
+            "sysrc ntpd_enable=YES; service ntpd start",
+        ),
+    }
+}
+
+fn owned(folder: &Path) -> Result<(), String> {
+    let meta = folder.metadata().map_err(|error| format!("{}: {error}", folder.display()))?;
+    if !meta.is_dir() {
+        return Err(format!("{} is no folder", folder.display()));
+    }
+    match meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(format!(
+            "{} could be changed by others (mode {:04o})",
+            folder.display(),
+            meta.mode() & 0o7777
+        )),
+    }
+}

@@ -1,0 +1,243 @@
+//! The files that make a dataset a Bastille jail and a clone's own: each written whole from the slot.
+//!
+//! Nothing of the template's text is kept or edited, so nothing of it can leak into a clone, and two clones differ only
+//! in what their slots say. The layout is Bastille's, so that `bastille list`, `console`, `cmd` and `stop` work:
+//!
+//! ```text
+//! JAILS/browsertask001/jail.conf        how the jail is started; `NAME {` ends its line, as Bastille expects
+//! JAILS/browsertask001/fstab            empty: a clone has no mounts but devfs
+//! JAILS/browsertask001/settings.conf    boot="off": only hostd starts clones
+//! JAILS/browsertask001/root/etc/rc.conf       browserd's settings
+//! JAILS/browsertask001/root/etc/resolv.conf   the one resolver
+//! ```
+//!
+//! `exec.start` is four short commands instead of `/etc/rc`, which is nine tenths of a stock jail's start. There is no
+//! `exec.stop`: the service is stopped before the jail is, and jail(8) itself sends TERM and, after `stop.timeout`, KILL.
+//! The pair of interfaces is not made by `exec.prestart` but before, by hostd: a start that fails half-way then leaves
+//! nothing that only a shell knew of.
+
+use super::files::{Folder, NotPlain};
+use crate::api::CloneId;
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult};
+use crate::slot::{Pool, SlotNames};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// browserd's name in rc.d.
+pub(super) const SERVICE: &str = "browserd";
+/// How long each command of a start may take. browserd's rc.d waits until it listens.
+const EXEC_TIMEOUT: u32 = 30;
+/// How long processes have between jail(8)'s TERM and KILL. hostd has asked them before.
+const STOP_TIMEOUT: u32 = 3;
+/// Files of the template's jail that Bastille would apply to the clone: limits, processors and ports of another.
+const NOT_OURS: [&str; 4] = ["rctl.conf", "cpuset.conf", "rdr.conf", "tags"];
+
+/// What a clone's files are made from, besides its slot.
+#[derive(Debug, Clone)]
+pub(super) struct Style {
+    pub(super) devfs_ruleset: u32,
+    pub(super) console_logs: PathBuf,
+    pub(super) port: u16,
+    pub(super) resolver: Option<IpAddr>,
+}
+
+/// The jail's file.
+pub(super) fn path(names: &SlotNames) -> PathBuf {
+    names.folder.join("jail.conf")
+}
+
+/// The jail's root.
+pub(super) fn root(names: &SlotNames) -> PathBuf {
+    names.folder.join("root")
+}
+
+/// Write everything. The clone's root was never run, but the template's was: no link in it is followed.
+pub(super) fn write(pool: &Pool, spec: &CloneSpec, style: &Style) -> HostResult<()> {
+    let names = &spec.names;
+    let place = |path: &Path, error: NotPlain| {
+        HostError::new(
+            HostErrorKind::Failed,
+            path.display().to_string(),
+            error.to_string(),
+            "look at the template: its folders must be root's own, and its files plain",
+        )
+    };
+    let at = |error| place(&names.folder, error);
+    let folder = Folder::open(&names.folder).map_err(at)?;
+    folder.write("jail.conf", &jail_conf(pool, names, &spec.clone_id, style)).map_err(at)?;
+    folder.write("fstab", "").map_err(at)?;
+    folder.write("settings.conf", "boot=\"off\"\ndepend=\"\"\npriority=\"99\"\n").map_err(at)?;
+    for name in NOT_OURS {
+        folder.remove(name).map_err(at)?;
+    }
+    let inside = |error| place(&root(names), error);
+    let etc = folder.enter("root").and_then(|root| root.enter("etc")).map_err(inside)?;
+    etc.write("rc.conf", &rc_conf(pool, names, style)).map_err(inside)?;
+    etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)
+}
+
+/// A jail's `host.hostuuid` says whose it is; only the host can set it.
+pub(super) fn uuid(clone_id: &CloneId) -> String {
+    let id = clone_id.as_str();
+    format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..])
+}
+
+/// The reverse. All zeroes is what jails have that nobody gave one.
+pub(super) fn clone_id(uuid: &str) -> Option<CloneId> {
+    let id = CloneId::try_from(uuid.replace('-', "")).ok()?;
+    (self::uuid(&id) == uuid && id.as_str().bytes().any(|byte| byte != b'0')).then_some(id)
+}
+
+fn jail_conf(pool: &Pool, names: &SlotNames, clone_id: &CloneId, style: &Style) -> String {
+    let SlotNames { name, epair_clone: interface, folder, .. } = names;
+    let mut start = vec![
+        "/sbin/ifconfig lo0 inet 127.0.0.1/8 up".to_owned(),
+        format!("/sbin/ifconfig {interface} inet {}/{} up", names.ip, pool.subnet().prefix_len()),
+        format!("/sbin/route -q add default {}", pool.gateway()),
+    ];
+    if let (Some(ip6), Some(net), Some(gateway)) = (names.ip6, pool.subnet6(), pool.gateway6()) {
+        // Without duplicate detection: the address is this slot's alone, and waiting for it takes a second.
+        start.push(format!("/sbin/ifconfig {interface} inet6 {ip6}/{} no_dad up", net.prefix_len()));
+        start.push(format!("/sbin/route -q -6 add default {gateway}"));
+    }
+    start.push(format!("/usr/sbin/service {SERVICE} onestart"));
+
+    let mut text = format!("{name} {{\n");
+    let mut line = |setting: String| text.push_str(&format!("  {setting};\n"));
+    line("enforce_statfs = 2".into());
+    line(format!("devfs_ruleset = {}", style.devfs_ruleset));
+    line("exec.clean".into());
+    // Also so that nothing the jail leaves running holds jail(8)'s own output open.
+    line(format!("exec.consolelog = \"{}/{name}_console.log\"", style.console_logs.display()));
+    for (at, command) in start.iter().enumerate() {
+        line(format!("exec.start {} \"{command}\"", if at == 0 { "=" } else { "+=" }));
+    }
+    line(format!("exec.timeout = {EXEC_TIMEOUT}"));
+    line(format!("stop.timeout = {STOP_TIMEOUT}"));
+    line(format!("host.hostname = {name}"));
+    line(format!("host.hostuuid = \"{}\"", uuid(clone_id)));
+    line("allow.noset_hostname".into());
+    line("mount.devfs".into());
+    line(format!("mount.fstab = \"{}/fstab\"", folder.display()));
+    line(format!("path = \"{}/root\"", folder.display()));
+    line("securelevel = 2".into());
+    line("vnet".into());
+    line(format!("vnet.interface = {interface}"));
+    // The jail's end is hostd's to say, not that of its last process.
+    line("persist".into());
+    text.push_str("}\n");
+    text
+}
+
+fn rc_conf(pool: &Pool, names: &SlotNames, style: &Style) -> String {
+    let SlotNames { name, epair_clone: interface, ip, .. } = names;
+    let prefix = pool.subnet().prefix_len();
+    format!(
+        "# Written by hostd for {name}; the template's is not used.\n\
+         hostname=\"{name}\"\n\
+         ifconfig_{interface}=\"inet {ip}/{prefix}\"\n\
+         defaultrouter=\"{}\"\n\
+         browserd_enable=\"YES\"\n\
+         browserd_listen=\"{ip}:{}\"\n\
+         syslogd_enable=\"NO\"\n\
+         cron_enable=\"NO\"\n\
+         sendmail_enable=\"NONE\"\n",
+        pool.gateway(),
+        style.port
+    )
+}
+
+fn resolv_conf(style: &Style) -> String {
+    match style.resolver {
+        Some(resolver) => format!("nameserver {resolver}\n"),
+        None => "# egress.resolver is empty: clones resolve nothing.\n".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PoolConfig;
+    use crate::slot::Slot;
+
+    fn style() -> Style {
+        Style {
+            devfs_ruleset: 13,
+            console_logs: "/var/log/bastille".into(),
+            port: 8080,
+            resolver: Some([192, 168, 72, 1].into()),
+        }
+    }
+
+    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Pool {
+        let mut config =
+            PoolConfig { clones_dir: "/usr/local/bastille/jails".into(), ..PoolConfig::default() };
+        change(&mut config);
+        Pool::new(&config).unwrap()
+    }
+
+    fn id() -> CloneId {
+        CloneId::try_from("0123456789abcdef0123456789abcdef".to_owned()).unwrap()
+    }
+
+    #[test]
+    fn the_jails_file_is_what_bastille_and_jail_read() {
+        let pool = pool(|_| {});
+        let text = jail_conf(&pool, &pool.names(Slot::new(1).unwrap()), &id(), &style());
+        let expected = r#"browsertask001 {
+  enforce_statfs = 2;
+  devfs_ruleset = 13;
+  exec.clean;
+  exec.consolelog = "/var/log/bastille/browsertask001_console.log";
+  exec.start = "/sbin/ifconfig lo0 inet 127.0.0.1/8 up";
+  exec.start += "/sbin/ifconfig e0b_bt001 inet 10.87.64.16/22 up";
+  exec.start += "/sbin/route -q add default 10.87.64.1";
+  exec.start += "/usr/sbin/service browserd onestart";
+  exec.timeout = 30;
+  stop.timeout = 3;
+  host.hostname = browsertask001;
+  host.hostuuid = "01234567-89ab-cdef-0123-456789abcdef";
+  allow.noset_hostname;
+  mount.devfs;
+  mount.fstab = "/usr/local/bastille/jails/browsertask001/fstab";
+  path = "/usr/local/bastille/jails/browsertask001/root";
+  securelevel = 2;
+  vnet;
+  vnet.interface = e0b_bt001;
+  persist;
+}
+"#;
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_pool_with_both_families_gives_both_addresses() {
+        let pool = pool(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap()));
+        let text = jail_conf(&pool, &pool.names(Slot::new(2).unwrap()), &id(), &style());
+        assert!(text.contains("ifconfig e0b_bt002 inet6 fd12:3456::11/64 no_dad up"), "{text}");
+        assert!(text.contains("route -q -6 add default fd12:3456::1"), "{text}");
+    }
+
+    #[test]
+    fn the_clones_own_files_name_its_address_and_resolver() {
+        let pool = pool(|_| {});
+        let names = pool.names(Slot::new(1).unwrap());
+        let text = rc_conf(&pool, &names, &style());
+        for line in ["browserd_listen=\"10.87.64.16:8080\"", "ifconfig_e0b_bt001=\"inet 10.87.64.16/22\""] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in {text}");
+        }
+        assert_eq!(resolv_conf(&style()), "nameserver 192.168.72.1\n");
+        let none = Style { resolver: None, ..style() };
+        assert!(resolv_conf(&none).starts_with('#'));
+    }
+
+    #[test]
+    fn a_jails_uuid_is_the_clones_identity() {
+        assert_eq!(clone_id(&uuid(&id())), Some(id()));
+        for other in
+            ["", "00000000-0000-0000-0000-000000000000", "01234567-89ab", "x", &"0".repeat(32), id().as_str()]
+        {
+            assert_eq!(clone_id(other), None, "{other}");
+        }
+    }
+}

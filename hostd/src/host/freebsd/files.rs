@@ -1,0 +1,215 @@
+//! Files in and beside a clone's root, reached without following a single link.
+//!
+//! A clone's root is content of others: any name in it may be a link to the host. So every folder is opened by its one
+//! name relative to the one before, `O_NOFOLLOW`, and must belong to root and be writable by nobody else. A file is
+//! written beside its place and renamed over it, which replaces a link instead of following it.
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Something is not the plain folder or file it must be.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotPlain {
+    /// The system refused.
+    #[error("{name}: {error}")]
+    System {
+        /// The file or folder.
+        name: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// Somebody else could have put anything there.
+    #[error("{name} could be changed by others (owner {owner}, mode {mode:o})")]
+    Owner {
+        /// The folder.
+        name: String,
+        /// Whose it is.
+        owner: u32,
+        /// Its permissions.
+        mode: libc::mode_t,
+    },
+    /// It is no such thing.
+    #[error("{name} is {what}")]
+    Kind {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+}
+
+impl NotPlain {
+    /// There is nothing of that name.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, NotPlain::System { error, .. } if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+fn system(name: &str) -> impl FnOnce(Errno) -> NotPlain + '_ {
+    move |error| NotPlain::System { name: name.to_owned(), error: error.into() }
+}
+
+/// A folder that is held open, so that it stays this one whatever happens to its name.
+#[derive(Debug)]
+pub(super) struct Folder {
+    held: OwnedFd,
+}
+
+const FOLDER: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+/// The name under which a file is written before it gets its own.
+const UNFINISHED: &str = ".hostd.new";
+const ATTEMPTS: u32 = 3;
+
+impl Folder {
+    /// A folder of the host. Its own path is the administrator's; its last part must be no link.
+    pub(super) fn open(path: &Path) -> Result<Folder, NotPlain> {
+        let name = path.display().to_string();
+        let held = nix::fcntl::open(path, FOLDER, Mode::empty()).map_err(system(&name))?;
+        checked(held, &name)
+    }
+
+    /// A folder whoever owns it, only to look at names in it.
+    pub(super) fn look_through(path: &Path) -> Result<Folder, NotPlain> {
+        let name = path.display().to_string();
+        let held = nix::fcntl::open(path, FOLDER, Mode::empty()).map_err(system(&name))?;
+        Ok(Folder { held })
+    }
+
+    /// A folder in this one.
+    pub(super) fn enter(&self, name: &str) -> Result<Folder, NotPlain> {
+        let held = openat(&self.held, name, FOLDER, Mode::empty()).map_err(system(name))?;
+        checked(held, name)
+    }
+
+    /// Write a whole file: readers see the old or the new, never a part, and a link is replaced.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), NotPlain> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let mut attempt = 1;
+        let file = loop {
+            match openat(&self.held, UNFINISHED, flags, Mode::from_bits_truncate(0o644)) {
+                Ok(file) => break file,
+                // Left by a crash, or put there with the template.
+                Err(Errno::EEXIST) if attempt < ATTEMPTS => self.remove(UNFINISHED)?,
+                Err(error) => return Err(system(name)(error)),
+            }
+            attempt += 1;
+        };
+        File::from(file)
+            .write_all(text.as_bytes())
+            .map_err(|error| NotPlain::System { name: name.to_owned(), error })?;
+        renameat(&self.held, UNFINISHED, &self.held, name).map_err(system(name))
+    }
+
+    /// Remove a file or a link; absent is success.
+    pub(super) fn remove(&self, name: &str) -> Result<(), NotPlain> {
+        match unlinkat(&self.held, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(system(name)(error)),
+        }
+    }
+
+    /// A small plain file, whole. Anything else, a pipe that would never end too, is refused.
+    pub(super) fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, NotPlain> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = openat(&self.held, name, flags, Mode::empty()).map_err(system(name))?;
+        let seen = fstat(&file).map_err(system(name))?;
+        if kind(&seen) != SFlag::S_IFREG {
+            return Err(NotPlain::Kind { name: name.to_owned(), what: "no plain file" });
+        }
+        let mut bytes = Vec::new();
+        File::from(file)
+            .take(most as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| NotPlain::System { name: name.to_owned(), error })?;
+        match bytes.len() > most {
+            true => Err(NotPlain::Kind { name: name.to_owned(), what: "too large" }),
+            false => Ok(bytes),
+        }
+    }
+
+    /// Whether the name is a link. Absent is none.
+    pub(super) fn is_link(&self, name: &str) -> Result<bool, NotPlain> {
+        match nix::sys::stat::fstatat(&self.held, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(seen) => Ok(kind(&seen) == SFlag::S_IFLNK),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(error) => Err(system(name)(error)),
+        }
+    }
+}
+
+fn kind(seen: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(seen.st_mode) & SFlag::S_IFMT
+}
+
+fn checked(held: OwnedFd, name: &str) -> Result<Folder, NotPlain> {
+    let seen = fstat(held.as_fd()).map_err(system(name))?;
+    let mode = seen.st_mode & 0o7777;
+    if seen.st_uid != nix::unistd::geteuid().as_raw() || mode & 0o022 != 0 {
+        return Err(NotPlain::Owner { name: name.to_owned(), owner: seen.st_uid, mode });
+    }
+    Ok(Folder { held })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Folder::open(temp.path()).unwrap();
+        (temp, folder)
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_never_followed() {
+        let (temp, folder) = folder();
+        let victim = temp.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        symlink(&victim, temp.path().join("rc.conf")).unwrap();
+        symlink(&victim, temp.path().join(UNFINISHED)).unwrap();
+        folder.write("rc.conf", "ours\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        let written = temp.path().join("rc.conf");
+        assert!(written.symlink_metadata().unwrap().is_file());
+        assert_eq!(std::fs::read_to_string(written).unwrap(), "ours\n");
+        assert!(!temp.path().join(UNFINISHED).exists());
+        symlink(&victim, temp.path().join("browserd.pid")).unwrap();
+        assert!(folder.read("browserd.pid", 32).is_err());
+        assert!(folder.is_link("browserd.pid").unwrap() && !folder.is_link("rc.conf").unwrap());
+        assert!(!folder.is_link("nothing").unwrap());
+    }
+
+    #[test]
+    fn folders_of_others_and_links_to_folders_are_not_entered() {
+        let (temp, folder) = folder();
+        symlink("/etc", temp.path().join("etc")).unwrap();
+        assert!(matches!(folder.enter("etc"), Err(NotPlain::System { .. })));
+        std::fs::create_dir(temp.path().join("open")).unwrap();
+        std::fs::set_permissions(temp.path().join("open"), PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(matches!(folder.enter("open"), Err(NotPlain::Owner { mode: 0o777, .. })));
+        assert!(folder.enter("nothing").unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn only_small_plain_files_are_read() {
+        let (temp, folder) = folder();
+        std::fs::write(temp.path().join("pid"), "1234\n").unwrap();
+        assert_eq!(folder.read("pid", 5).unwrap(), b"1234\n");
+        assert!(matches!(folder.read("pid", 4), Err(NotPlain::Kind { what: "too large", .. })));
+        nix::unistd::mkfifo(&temp.path().join("pipe"), Mode::S_IRWXU).unwrap();
+        assert!(matches!(folder.read("pipe", 9), Err(NotPlain::Kind { what: "no plain file", .. })));
+        std::fs::create_dir(temp.path().join("folder")).unwrap();
+        assert!(folder.read("folder", 9).is_err());
+        folder.remove("nothing").unwrap();
+        assert!(folder.write("folder", "text").is_err(), "a folder in the way is an error, not removed");
+        assert!(temp.path().join("folder").is_dir());
+    }
+}

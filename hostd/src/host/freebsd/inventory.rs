@@ -1,0 +1,203 @@
+//! Looking at the host: one command for each kind of object, whatever the number of clones, all at once.
+
+use super::egress::{PROOF_LASTS, membership};
+use super::interfaces::Interface;
+use super::jails::{self, Jail};
+use super::mounts::{self, Mount};
+use super::processes::{self, Process};
+use super::service::{ASK_PATIENCE, LOOK_PATIENCE};
+use super::{Inner, rctl};
+use crate::api::{EgressHealth, SnapshotName};
+use crate::host::zfs::datasets::Datasets;
+use crate::host::{HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part};
+use crate::slot::{Slot, SlotNames};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::time::Instant;
+
+/// What creates may rely on until it is too old.
+#[derive(Debug, Clone)]
+pub(super) struct Glance {
+    taken: Instant,
+    /// The slots that showed anything.
+    pub(super) slots: BTreeSet<Slot>,
+    pub(super) egress: EgressHealth,
+    /// The usual template was there and its jail was not running.
+    template: Result<SnapshotName, HostError>,
+}
+
+/// What one look sees of all slots at once. What was not asked for is not there.
+#[derive(Debug, Default)]
+struct Shared {
+    datasets: Option<Datasets>,
+    jails: Option<Vec<Jail>>,
+    interfaces: Option<Vec<Interface>>,
+    members: Option<BTreeSet<IpNet>>,
+    limits: Option<rctl::Rules>,
+    processes: Option<Vec<Process>>,
+    mounts: Option<Vec<Mount>>,
+}
+
+async fn when<T>(wanted: bool, work: impl Future<Output = HostResult<T>>) -> HostResult<Option<T>> {
+    if wanted { work.await.map(Some) } else { Ok(None) }
+}
+
+impl Inner {
+    /// The last look at the pool, if creates may still rely on it.
+    pub(super) fn recent(&self) -> Option<Glance> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().filter(|last| last.taken.elapsed() < PROOF_LASTS).cloned()
+    }
+
+    /// Rely on nothing that was seen before.
+    pub(super) fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    async fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
+        let wanted = |part| parts.contains(&part);
+        // Processes are proven by the jail they are in.
+        let processes = wanted(Part::Service) && wanted(Part::Jail);
+        let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
+            when(wanted(Part::Storage), self.datasets(only)),
+            when(wanted(Part::Jail), self.jails()),
+            when(wanted(Part::Network), self.interfaces()),
+            when(wanted(Part::Egress), self.members()),
+            when(wanted(Part::Limits), self.limits()),
+            when(processes, self.processes()),
+            when(wanted(Part::Mounts), self.mounts()),
+        )?;
+        Ok(Shared { datasets, jails, interfaces, members, limits, processes, mounts })
+    }
+
+    async fn datasets(&self, only: Option<&SlotNames>) -> HostResult<Datasets> {
+        match only {
+            Some(names) => self.storage.look_at(names).await,
+            None => self.storage.look_all().await,
+        }
+    }
+
+    /// One slot of what was looked at, without asking whether the service answers.
+    fn slot(&self, names: &SlotNames, shared: &Shared) -> ObservedClone {
+        let mut seen = ObservedClone::default();
+        if let Some(datasets) = &shared.datasets {
+            seen.storage = datasets.storage(self.storage.layout(), names);
+        }
+        if let Some(mounts) = &shared.mounts {
+            seen.mounts = mounts::seen(mounts, names);
+        }
+        if let Some(rules) = &shared.limits {
+            seen.limits = rctl::seen(rules, names);
+        }
+        if let Some(interfaces) = &shared.interfaces {
+            seen.network = self.network.seen(interfaces, names);
+        }
+        if let Some(members) = &shared.members {
+            // With only some of its addresses it still has ways to the outside.
+            let (all, any) = membership(members, names);
+            (seen.egress, seen.connections) = (all, any && !all);
+        }
+        if let Some(jails) = &shared.jails {
+            seen.jail = jails::seen(jails, names);
+            let live = jails::of(jails, names).filter(|jail| !jail.dying);
+            if let (Some(processes), Some(jail)) = (&shared.processes, live) {
+                seen.processes = processes::inside(processes, jail.jid);
+                seen.frozen = processes::frozen(processes, jail.jid);
+            }
+        }
+        seen
+    }
+
+    pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let shared = self.shared(parts, Some(names)).await?;
+        let mut seen = self.slot(names, &shared);
+        // One that stands still does not answer.
+        if parts.contains(&Part::Service) && !seen.frozen {
+            let live = seen.jail.as_ref().map(|jail| !jail.dying);
+            seen.service_ready = match (parts.contains(&Part::Jail), live) {
+                (false, _) => self.is_ready(names, ASK_PATIENCE).await,
+                (true, Some(true)) => self.is_ready(names, LOOK_PATIENCE).await,
+                // Without a jail nobody answers, and asking an address that is not there takes seconds.
+                (true, _) => false,
+            };
+        }
+        Ok(seen)
+    }
+
+    pub(super) async fn inventory(&self) -> HostResult<Inventory> {
+        let snapshot = &self.config.host.snapshot;
+        let template = async { Ok(self.storage.check_template(snapshot).await) };
+        let (shared, findings, template) =
+            tokio::try_join!(self.shared(Part::ALL, None), self.prove(), template)?;
+        let interfaces = shared.interfaces.as_deref().unwrap_or_default();
+        let egress = self.judge(&findings, self.network.bridge(interfaces));
+        let mut clones = BTreeMap::new();
+        for slot in self.slots(&shared) {
+            let seen = self.slot(&self.pool.names(slot), &shared);
+            if !seen.is_absent() {
+                clones.insert(slot, seen);
+            }
+        }
+        let aside = shared
+            .datasets
+            .as_ref()
+            .map(|datasets| datasets.aside(self.storage.layout()))
+            .unwrap_or_default();
+        let jails = shared.jails.as_deref().unwrap_or_default();
+        let template = template.and_then(|_| self.template_rests(jails)).map(|()| snapshot.clone());
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Glance { taken: Instant::now(), slots: clones.keys().copied().collect(), egress, template });
+        Ok(Inventory { clones, aside, egress })
+    }
+
+    /// Every slot of which anything is there.
+    fn slots(&self, shared: &Shared) -> BTreeSet<Slot> {
+        let pool = &self.pool;
+        let mut slots = BTreeSet::new();
+        let by_name = |name: &str| pool.slot_of_name(name);
+        let datasets = shared.datasets.iter();
+        slots.extend(datasets.flat_map(|datasets| datasets.slots(self.storage.layout(), pool)));
+        slots.extend(shared.jails.iter().flatten().filter_map(|jail| by_name(&jail.name)));
+        slots.extend(shared.limits.iter().flatten().filter_map(|(name, _)| by_name(name)));
+        let interfaces = shared.interfaces.iter().flatten();
+        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(pool, &interface.name)));
+        let members = shared.members.iter().flatten();
+        slots.extend(members.filter_map(|member| pool.slot_of_address(member.addr())));
+        for mount in shared.mounts.iter().flatten() {
+            let inside = std::path::Path::new(&mount.at).strip_prefix(&self.config.pool.clones_dir);
+            let first = inside.ok().and_then(|inside| inside.components().next());
+            slots.extend(first.and_then(|first| by_name(&first.as_os_str().to_string_lossy())));
+        }
+        slots
+    }
+
+    /// Whether this snapshot of the template can be cloned: both datasets have it, and its jail does not run.
+    pub(super) async fn template_is_good(&self, snapshot: &SnapshotName) -> HostResult<()> {
+        match self.recent() {
+            Some(Glance { template: Ok(proven), .. }) if proven == *snapshot => Ok(()),
+            Some(Glance { template: Err(error), .. }) if *snapshot == self.config.host.snapshot => Err(error),
+            _ => {
+                let (_, jails) = tokio::try_join!(self.storage.check_template(snapshot), self.jails())?;
+                self.template_rests(&jails)
+            }
+        }
+    }
+
+    /// The template is an image: while its jail runs, somebody is changing what the next snapshot will be.
+    pub(super) fn template_rests(&self, jails: &[Jail]) -> HostResult<()> {
+        let name = &self.config.host.template;
+        match jails.iter().find(|jail| jail.name == *name && !jail.dying) {
+            None => Ok(()),
+            Some(jail) => Err(HostError::new(
+                HostErrorKind::Template,
+                format!("jail {name}"),
+                format!(
+                    "the template is running (jail {}): it must be stopped while clones are made of it",
+                    jail.jid
+                ),
+                format!("bastille stop {name}"),
+            )),
+        }
+    }
+}

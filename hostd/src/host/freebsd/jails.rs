@@ -1,0 +1,95 @@
+//! The jails of the host as `jls` lists them, dying ones too.
+//!
+//! A name is no identity: a new jail may take the name of one that is still dying, and both are listed. The clone's
+//! identity is in `host.hostuuid`, which a jail without `allow.set_hostname` cannot change.
+
+use super::conf;
+use super::errors::{Unreadable, digits, unreadable};
+use crate::host::{Identity, JailSeen};
+use crate::slot::SlotNames;
+use serde::Deserialize;
+
+/// One jail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Jail {
+    pub(super) name: String,
+    pub(super) path: String,
+    pub(super) jid: u32,
+    pub(super) dying: bool,
+    pub(super) vnet: bool,
+    pub(super) uuid: String,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(rename = "jail-information")]
+    information: Information,
+}
+
+#[derive(Deserialize)]
+struct Information {
+    jail: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    name: String,
+    path: String,
+    jid: String,
+    dying: String,
+    vnet: String,
+    #[serde(rename = "host.hostuuid")]
+    uuid: String,
+}
+
+/// Read the list.
+pub(super) fn read(text: &str) -> Result<Vec<Jail>, Unreadable> {
+    let document: Document = match serde_json::from_str(text) {
+        Ok(document) => document,
+        Err(_) => {
+            return unreadable(
+                "jls",
+                text,
+                "a JSON list of jails with name, path, jid, dying, vnet, host.hostuuid",
+            );
+        }
+    };
+    let jail = |listed: Listed| {
+        let Listed { name, path, jid, dying, vnet, uuid } = listed;
+        let Some(jid) = digits(&jid).filter(|jid| *jid > 0) else {
+            return unreadable("jls", &jid, "a jail's number");
+        };
+        let dying = match dying.as_str() {
+            "true" => true,
+            "false" => false,
+            other => return unreadable("jls", other, "dying as true or false"),
+        };
+        let vnet = match vnet.as_str() {
+            "new" => true,
+            "inherit" | "disable" => false,
+            other => return unreadable("jls", other, "vnet as new, inherit or disable"),
+        };
+        Ok(Jail { name, path, jid, dying, vnet, uuid })
+    };
+    document.information.jail.into_iter().map(jail).collect()
+}
+
+/// The slot's jail: a live one if there is one, else a dying one.
+pub(super) fn of<'a>(jails: &'a [Jail], names: &SlotNames) -> Option<&'a Jail> {
+    jails.iter().filter(|jail| jail.name == names.name.as_str()).min_by_key(|jail| jail.dying)
+}
+
+/// The slot's jail as the lifecycle sees it.
+pub(super) fn seen(jails: &[Jail], names: &SlotNames) -> Option<JailSeen> {
+    let jail = of(jails, names)?;
+    let root = conf::root(names);
+    let identity = match conf::clone_id(&jail.uuid) {
+        _ if std::path::Path::new(&jail.path) != root => {
+            Identity::Foreign(format!("jail {} runs from {}", jail.jid, jail.path))
+        }
+        _ if !jail.vnet => Identity::Foreign(format!("jail {} shares the host's network", jail.jid)),
+        Some(id) => Identity::Clone(id),
+        None => Identity::Unmarked,
+    };
+    Some(JailSeen { identity, dying: jail.dying })
+}

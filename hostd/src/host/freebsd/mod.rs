@@ -1,0 +1,313 @@
+//! The FreeBSD host: a ZFS clone, a VNET jail in Bastille's layout, a private member of a bridge, a place in a PF table,
+//! RCTL rules.
+//!
+//! | part | object | whose it is | module |
+//! |---|---|---|---|
+//! | storage | two ZFS clones | a user property | [`super::zfs`] |
+//! | limits | RCTL rules | the jail's name | [`rctl`] |
+//! | network | epair in the bridge | the description of the host's end | [`network`], [`interfaces`] |
+//! | egress | members of a PF table | the slot's address | [`egress`] |
+//! | jail | VNET jail | its `host.hostuuid` | [`jail`], [`jails`], [`conf`], [`files`] |
+//! | service | processes of the jail | the jail's number | [`service`], [`processes`] |
+//! | mounts | what is mounted below the clone | its place | [`mounts`] |
+//!
+//! Everything is done by the system's own tools, whose words are in [`commands`] and whose complaints are read in
+//! [`errors`]. There is nothing of FreeBSD in the code itself, so all of it is compiled and tested on Linux too, and
+//! `host.driver = "freebsd"` runs it there over other programs of the same names.
+//!
+//! Two looks are saved in a create, which is why it needs no more than twelve commands: the slot is looked at
+//! afresh only if the last look at the pool is old or showed something (every effect refuses what is in its way), and a
+//! membership is not looked at again right after PF itself has told how many addresses it added.
+
+mod checks;
+mod commands;
+mod conf;
+pub mod egress;
+mod errors;
+mod files;
+mod interfaces;
+mod inventory;
+mod jail;
+mod jails;
+mod mounts;
+mod network;
+mod processes;
+mod rctl;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use super::command::{Tool, Tools};
+use super::zfs::Zfs;
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
+use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
+use crate::config::{Config, JailDriver};
+use crate::slot::{Pool, SlotNames};
+use egress::Egress;
+use errors::{Meaning, meaning, refused};
+use inventory::Glance;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// The host that hostd runs on.
+#[derive(Debug, Clone)]
+pub struct FreebsdHost(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: Pool,
+    config: Config,
+    tools: Toolbox,
+    storage: Zfs,
+    egress: Egress,
+    network: network::Plan,
+    style: conf::Style,
+    /// Bastille knows no lock: one of it at a time.
+    bastille_lock: tokio::sync::Mutex<()>,
+    /// The last look at the pool.
+    last: Mutex<Option<Glance>>,
+}
+
+/// The tools, each found once.
+#[derive(Debug)]
+struct Toolbox {
+    bastille: Tool,
+    ifconfig: Tool,
+    jail: Tool,
+    jexec: Tool,
+    jls: Tool,
+    kill: Tool,
+    mount: Tool,
+    pfctl: Tool,
+    ps: Tool,
+    rctl: Tool,
+    sysctl: Tool,
+    umount: Tool,
+}
+
+impl Toolbox {
+    fn find(tools: &Tools) -> Toolbox {
+        Toolbox {
+            bastille: tools.find("bastille"),
+            ifconfig: tools.find("ifconfig"),
+            jail: tools.find("jail"),
+            jexec: tools.find("jexec"),
+            jls: tools.find("jls"),
+            kill: tools.find("kill"),
+            mount: tools.find("mount"),
+            pfctl: tools.find("pfctl"),
+            ps: tools.find("ps"),
+            rctl: tools.find("rctl"),
+            sysctl: tools.find("sysctl"),
+            umount: tools.find("umount"),
+        }
+    }
+
+    /// Those that this configuration needs.
+    fn needed(&self, driver: JailDriver) -> Vec<&Tool> {
+        let Toolbox { bastille, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount } =
+            self;
+        let mut all = vec![ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
+        if driver == JailDriver::Bastille {
+            all.push(bastille);
+        }
+        all
+    }
+}
+
+impl FreebsdHost {
+    /// Check the configuration and find the tools. Nothing is touched: the lifecycle's first look finds out how the
+    /// host is, and what is missing is told by the doctor and by every create that needs it.
+    pub fn open(config: &Config, pool: &Pool) -> HostResult<FreebsdHost> {
+        let tools = Tools::new(&config.host.tool_folders);
+        Ok(FreebsdHost(Arc::new(Inner {
+            storage: Zfs::new(&tools, pool, config.pool.clones_dir.clone(), &config.host.template, &[]),
+            tools: Toolbox::find(&tools),
+            egress: Egress::new(config, pool)?,
+            network: network::Plan { bridge: config.freebsd.bridge.clone(), base: config.freebsd.epair_base },
+            style: conf::Style {
+                devfs_ruleset: config.freebsd.devfs_ruleset,
+                console_logs: config.freebsd.console_logs.clone(),
+                port: config.egress.browserd_port,
+                resolver: config.egress.resolver,
+            },
+            bastille_lock: tokio::sync::Mutex::default(),
+            last: Mutex::default(),
+            pool: pool.clone(),
+            config: config.clone(),
+        })))
+    }
+}
+
+impl Inner {
+    /// Every resource rule; none where RACCT is off, because there cannot be any.
+    async fn limits(&self) -> HostResult<rctl::Rules> {
+        let outcome = self.tools.rctl.with(commands::list_limits()).run().await?;
+        match meaning(&outcome.stderr) {
+            Meaning::RacctOff => Ok(rctl::Rules::new()),
+            Meaning::Unknown if outcome.success() => Ok(rctl::read(outcome.text()?)?),
+            // It complains with success when it may not ask.
+            _ => Err(refused("limits", &outcome, "run `rctl` by hand, as root")),
+        }
+    }
+
+    async fn set_limits(&self, spec: &CloneSpec) -> HostResult<()> {
+        let rules = rctl::rules(&spec.names, &spec.limits);
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.tools.rctl.with(commands::add_limits(rules)).run().await?;
+        match outcome.success() && meaning(&outcome.stderr) == Meaning::Unknown {
+            true => Ok(()),
+            false => {
+                let hint = "put kern.racct.enable=1 into /boot/loader.conf and restart the host";
+                Err(refused(format!("limits of {}", spec.names.name), &outcome, hint))
+            }
+        }
+    }
+
+    async fn drop_limits(&self, names: &SlotNames) -> HostResult<()> {
+        let outcome = self.tools.rctl.with(commands::remove_limits(names)).run().await?;
+        match meaning(&outcome.stderr) {
+            _ if outcome.success() => Ok(()),
+            Meaning::Absent | Meaning::RacctOff => Ok(()),
+            _ => Err(refused(format!("limits of {}", names.name), &outcome, "run `rctl` by hand")),
+        }
+    }
+
+    async fn mounts(&self) -> HostResult<Vec<mounts::Mount>> {
+        let outcome = self.tools.mount.with(commands::list_mounts()).run().await?;
+        if !outcome.success() {
+            return Err(refused("mounts", &outcome, "run `mount -p` by hand"));
+        }
+        Ok(mounts::read(outcome.text()?, &self.config.pool.clones_dir)?)
+    }
+}
+
+impl Host for FreebsdHost {
+    fn drivers(&self) -> BTreeMap<String, String> {
+        let freebsd = &self.0.config.freebsd;
+        let jail = match freebsd.jail_driver {
+            JailDriver::Jail => "jail(8), Bastille's layout",
+            JailDriver::Bastille => "Bastille",
+        };
+        [
+            ("storage", format!("ZFS below {}", self.0.config.pool.parent_dataset)),
+            ("network", format!("epair in {}", freebsd.bridge)),
+            ("egress", format!("PF anchor {}, table <{}>", freebsd.anchor, freebsd.table)),
+            ("limits", "RCTL".to_owned()),
+            ("jail", jail.to_owned()),
+            ("service", "browserd".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    async fn checks(&self) -> Vec<Finding> {
+        self.0.checks().await
+    }
+
+    async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<()> {
+        self.0.template_is_good(snapshot).await
+    }
+
+    async fn inventory(&self) -> HostResult<Inventory> {
+        self.0.inventory().await
+    }
+
+    async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        self.0.look(names, parts).await
+    }
+
+    async fn look_before_create(&self, names: &SlotNames) -> HostResult<ObservedClone> {
+        match self.0.recent() {
+            Some(last) if !last.slots.contains(&names.slot) => Ok(ObservedClone::default()),
+            _ => self.0.look(names, Part::ALL).await,
+        }
+    }
+
+    fn answers_for(&self, part: Part) -> bool {
+        part == Part::Egress
+    }
+
+    async fn egress_health(&self) -> HostResult<EgressHealth> {
+        match self.0.recent() {
+            Some(last) => Ok(last.egress),
+            None => self.0.health().await,
+        }
+    }
+
+    async fn repair_egress(&self) -> HostResult<EgressHealth> {
+        self.0.forget();
+        self.0.repair().await
+    }
+
+    async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.storage.ensure(spec).await
+    }
+
+    async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.set_limits(spec).await
+    }
+
+    async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.make_network(spec).await
+    }
+
+    async fn ensure_egress(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.grant(&spec.names).await
+    }
+
+    async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.start(spec).await
+    }
+
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+        // The jail's own start has started it.
+        self.0.wait_ready(&spec.names).await
+    }
+
+    async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.cut(names).await
+    }
+
+    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.ask_to_stop(names).await
+    }
+
+    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
+        self.0.signal(names, signal).await
+    }
+
+    async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
+        let unmounted = self.0.unmount_below(names, how).await;
+        match how {
+            Unmount::Gentle => unmounted,
+            Unmount::Force => unmounted.and(self.0.storage.force_unmount(names).await),
+        }
+    }
+
+    async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.stop(names).await
+    }
+
+    async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.remove_pair(names).await
+    }
+
+    async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.drop_limits(names).await
+    }
+
+    async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.storage.destroy(names).await
+    }
+
+    async fn move_storage_aside(&self, names: &SlotNames, clone_id: &CloneId) -> HostResult<()> {
+        self.0.storage.move_aside(names, clone_id).await
+    }
+
+    async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
+        self.0.storage.destroy_aside(clone_id).await
+    }
+}

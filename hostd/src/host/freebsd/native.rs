@@ -1,0 +1,41 @@
+//! What this system's host offers to the rest of hostd.
+
+/// Be one of the host's helper processes, if these are the arguments of one. FreeBSD's host has none.
+pub fn helper(_: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::process::ExitCode> {
+    None
+}
+
+/// The templates of this host: Bastille jails, made by a script and kept by ZFS.
+pub mod templates {
+    use crate::api::SnapshotName;
+    use crate::config::Config;
+    use crate::host::{HostError, HostErrorKind, HostResult};
+    use std::path::Path;
+
+    fn bastilles<T>() -> HostResult<T> {
+        let message = "on FreeBSD the template is a Bastille jail";
+        let hint =
+            "scripts/freebsd/setup-template makes it and its snapshots; `zfs list -t snapshot` lists them";
+        Err(HostError::new(HostErrorKind::Template, "template", message, hint))
+    }
+
+    /// Make a template.
+    pub async fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
+        bastilles()
+    }
+
+    /// The templates that are there.
+    pub async fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+        bastilles()
+    }
+
+    /// Remove a template.
+    pub async fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
+        bastilles()
+    }
+}
+
+/// A look through a clone's browser.
+pub mod show {
+    pub use crate::host::page::{Seen, load as page};
+}

@@ -1,0 +1,207 @@
+//! A clone's pair of interfaces: `e0a_btNNN` in the bridge, `e0b_btNNN` for the jail.
+//!
+//! The pair's number follows from the slot, so nothing is scanned for and two creates never meet. The host's end is a
+//! private member of the bridge: clones cannot reach each other, which PF would not see. Whose a pair is stands in the
+//! description of the host's end. Destroying one end takes both, wherever the other is.
+
+use super::errors::{Meaning, meaning, refused};
+use super::interfaces::{self, Interface};
+use super::{Inner, commands};
+use crate::api::CloneId;
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, NetworkSeen};
+use crate::slot::{Pool, Slot, SlotNames};
+use std::collections::BTreeSet;
+
+/// Which interfaces are a slot's.
+#[derive(Debug, Clone)]
+pub(super) struct Plan {
+    pub(super) bridge: String,
+    /// The slot's number is added to this for the pair's.
+    pub(super) base: u32,
+}
+
+impl Plan {
+    /// Every name a slot's interfaces can have, the host's end first.
+    fn names(&self, names: &SlotNames) -> [String; 4] {
+        let pair = commands::pair(self.base, names);
+        [names.epair_host.clone(), format!("{pair}a"), names.epair_clone.clone(), format!("{pair}b")]
+    }
+
+    /// The slot an interface belongs to.
+    pub(super) fn slot_of(&self, pool: &Pool, name: &str) -> Option<Slot> {
+        if name.starts_with("e0a_") || name.starts_with("e0b_") {
+            return pool.slot_of_interface(name);
+        }
+        let number: u32 = super::errors::digits(name.strip_prefix("epair")?.strip_suffix(['a', 'b'])?)?;
+        let slot = Slot::new(u16::try_from(number.checked_sub(self.base)?).ok()?)?;
+        pool.contains(slot).then_some(slot)
+    }
+
+    /// The bridge, if it is there.
+    pub(super) fn bridge<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
+        all.iter().find(|interface| interface.name == self.bridge)
+    }
+
+    /// A slot's interfaces, in the order in which they are to be destroyed.
+    fn of<'a>(&self, all: &'a [Interface], names: &SlotNames) -> Vec<&'a Interface> {
+        let known = self.names(names);
+        known.iter().flat_map(|name| all.iter().filter(move |found| found.name == *name)).collect()
+    }
+
+    /// A slot's network as the lifecycle sees it.
+    pub(super) fn seen(&self, all: &[Interface], names: &SlotNames) -> Option<NetworkSeen> {
+        let own = self.of(all, names);
+        let first = own.first()?;
+        // Of several with the same name the one that carries a mark is meant.
+        let identities = own.iter().map(|interface| identity(interface));
+        let identity = identities
+            .max_by_key(|identity| match identity {
+                Identity::Unmarked => 0,
+                Identity::Clone(_) => 1,
+                Identity::Foreign(_) => 2,
+            })
+            .unwrap_or(Identity::Unmarked);
+        let member = self.bridge(all).and_then(|bridge| bridge.members.get(&names.epair_host));
+        let complete = first.name == names.epair_host
+            && first.up
+            && first.ether.as_deref() == Some(names.mac_host.to_string().as_str())
+            && member.is_some_and(|flags| flags.contains("PRIVATE"))
+            // One end still under its first name: half made.
+            && own.iter().all(|interface| !interface.name.starts_with("epair"));
+        Some(NetworkSeen { identity, complete })
+    }
+}
+
+fn identity(interface: &Interface) -> Identity {
+    if !interface.groups.contains("epair") {
+        return Identity::Foreign(format!(
+            "{} is no pair of ours: it is another kind of interface",
+            interface.name
+        ));
+    }
+    match &interface.description {
+        None => Identity::Unmarked,
+        Some(text) => {
+            match text.strip_prefix("hostd:").and_then(|id| CloneId::try_from(id.to_owned()).ok()) {
+                Some(id) => Identity::Clone(id),
+                None => Identity::Foreign(format!("{} carries the description {text:?}", interface.name)),
+            }
+        }
+    }
+}
+
+/// What came of a step that makes something.
+enum Made {
+    Yes,
+    /// Something of that name is in the way.
+    InTheWay(HostError),
+}
+
+impl Inner {
+    pub(super) async fn interfaces(&self) -> HostResult<Vec<Interface>> {
+        let outcome = self.tools.ifconfig.with(commands::list_interfaces()).run().await?;
+        if !outcome.success() {
+            return Err(refused("interfaces", &outcome, "run `ifconfig -a` by hand"));
+        }
+        Ok(interfaces::read(outcome.text()?)?)
+    }
+
+    /// Make the pair. Leftovers of the slot that carry no other mark are cleared first, if there are any.
+    pub(super) async fn make_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        let in_the_way = match self.try_network(spec).await? {
+            Made::Yes => return Ok(()),
+            Made::InTheWay(error) => error,
+        };
+        let all = self.interfaces().await?;
+        match self.network.seen(&all, &spec.names) {
+            Some(NetworkSeen { identity: Identity::Clone(id), complete: true }) if id == spec.clone_id => {
+                return Ok(());
+            }
+            Some(NetworkSeen { identity: Identity::Clone(id), .. }) if id != spec.clone_id => {
+                return Err(in_the_way_of(&spec.names, format!("the pair of clone {id} is there")));
+            }
+            Some(NetworkSeen { identity: Identity::Foreign(why), .. }) => {
+                return Err(in_the_way_of(&spec.names, why));
+            }
+            Some(_) => self.destroy_interfaces(&spec.names, &all).await?,
+            None => return Err(in_the_way),
+        }
+        match self.try_network(spec).await? {
+            Made::Yes => Ok(()),
+            Made::InTheWay(error) => Err(error),
+        }
+    }
+
+    async fn try_network(&self, spec: &CloneSpec) -> HostResult<Made> {
+        let (names, base, bridge) = (&spec.names, self.network.base, &self.network.bridge);
+        for line in [
+            commands::create_pair(base, names, &spec.clone_id),
+            commands::name_clone_end(base, names),
+            commands::attach(bridge, names),
+        ] {
+            let outcome = self.tools.ifconfig.with(line).run().await?;
+            if outcome.success() {
+                continue;
+            }
+            let hint = "hostctl doctor checks the bridge; setup-host makes it";
+            let error = refused(&names.epair_host, &outcome, hint);
+            return match meaning(&outcome.stderr) {
+                Meaning::Exists => Ok(Made::InTheWay(error)),
+                // Both ends were just made: what is missing is the bridge.
+                Meaning::Absent => {
+                    Err(HostError { kind: HostErrorKind::NotReady, object: bridge.clone(), ..error })
+                }
+                _ => Err(error),
+            };
+        }
+        Ok(Made::Yes)
+    }
+
+    /// Remove the pair, half-made ones too. Absent is success.
+    pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
+        let all = self.interfaces().await?;
+        self.destroy_interfaces(names, &all).await
+    }
+
+    async fn destroy_interfaces(&self, names: &SlotNames, all: &[Interface]) -> HostResult<()> {
+        // By name: of a pair the second end is gone with the first.
+        let own: Vec<&Interface> = self.network.of(all, names);
+        let mut done = BTreeSet::new();
+        for name in own.iter().map(|interface| interface.name.as_str()) {
+            if done.insert(name) {
+                self.destroy_interface(name).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn destroy_interface(&self, name: &str) -> HostResult<()> {
+        let outcome = self.tools.ifconfig.with(commands::destroy_interface(name)).run().await?;
+        match meaning(&outcome.stderr) {
+            _ if outcome.success() => Ok(()),
+            Meaning::Absent => Ok(()),
+            _ => Err(refused(name, &outcome, "look at it with ifconfig; the reaper tries again")),
+        }
+    }
+
+    /// Take the clones' bridge down, or up again.
+    pub(super) async fn set_bridge(&self, up: bool) -> HostResult<()> {
+        let bridge = &self.network.bridge;
+        let outcome = self.tools.ifconfig.with(commands::set_bridge(bridge, up)).run().await?;
+        match meaning(&outcome.stderr) {
+            _ if outcome.success() => Ok(()),
+            // No bridge, no way out.
+            Meaning::Absent if !up => Ok(()),
+            _ => Err(refused(
+                bridge,
+                &outcome,
+                "make the bridge: setup-host does, or ifconfig bridge create name …",
+            )),
+        }
+    }
+}
+
+fn in_the_way_of(names: &SlotNames, why: String) -> HostError {
+    let hint = "it is not this clone's: find out whose it is and destroy it, or take another pool";
+    HostError::new(HostErrorKind::Foreign, &names.epair_host, why, hint)
+}

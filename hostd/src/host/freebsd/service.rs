@@ -1,0 +1,240 @@
+//! browserd in the clone: asking it to stop, proving which processes are inside, and whether it answers.
+//!
+//! Nothing that the clone says is believed. Its rc.d script runs with a deadline and its answer counts nothing; its PID
+//! file is a hint that must be proven by the kernel before anybody is signalled; that it is ready is found out by asking
+//! it over the network, as its callers will.
+
+use super::errors::{Meaning, digits, meaning, refused};
+use super::files::Folder;
+use super::processes::{self, Process};
+use super::{Inner, commands, conf, jails};
+use crate::host::{HostError, HostErrorKind, HostResult, ProcessSignal};
+use crate::slot::SlotNames;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long the clone's own rc.d may take to stop browserd, which gives Chromium a few seconds of it.
+const STOP_PATIENCE: Duration = Duration::from_secs(12);
+/// How long one question whether it is ready may take when somebody waits for the answer, and when it is one thing among
+/// others that are looked at.
+pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+/// The pause before the next question.
+const PAUSE: Duration = Duration::from_millis(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// A PID file holds a number and perhaps a line's end.
+const PID_FILE: usize = 16;
+/// An answer's first line is all that counts.
+const ANSWER: usize = 64;
+
+impl Inner {
+    pub(super) async fn processes(&self) -> HostResult<Vec<Process>> {
+        let outcome = self.tools.ps.with(commands::list_processes()).run().await?;
+        if !outcome.success() {
+            return Err(refused("processes", &outcome, "run `ps -axo pid,jid,state` by hand"));
+        }
+        Ok(processes::read(outcome.text()?)?)
+    }
+
+    /// The processes inside the clone's jail, if it has a live one.
+    async fn inside(&self, names: &SlotNames) -> HostResult<BTreeSet<u32>> {
+        let jails = self.jails().await?;
+        let Some(jail) = jails::of(&jails, names).filter(|jail| !jail.dying) else {
+            return Ok(BTreeSet::new());
+        };
+        Ok(processes::inside(&self.processes().await?, jail.jid))
+    }
+
+    /// Ask browserd to stop, by its rc.d script in the clone.
+    pub(super) async fn ask_to_stop(&self, names: &SlotNames) -> HostResult<()> {
+        let run = self.tools.jexec.with(commands::stop_service(names)).within(STOP_PATIENCE).run().await;
+        match run {
+            // "not running?" too: whether processes are left is looked at next.
+            Ok(outcome) => {
+                tracing::debug!(clone = %names.name, ended = %outcome.ended, "asked to stop");
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Signal processes that are proven to be inside: with TERM the one that the PID file names, which ends the others
+    /// in order, or all of them if it names none; with the others all.
+    pub(super) async fn signal(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
+        let folder = conf::root(names);
+        let named = tokio::task::spawn_blocking(move || named_by_file(&folder)).await.ok().flatten();
+        let inside = self.inside(names).await?;
+        let (word, meant) = match signal {
+            ProcessSignal::Kill => ("KILL", inside),
+            ProcessSignal::Stop => ("STOP", inside),
+            ProcessSignal::Continue => ("CONT", inside),
+            ProcessSignal::Term => {
+                let proven = named.filter(|pid| inside.contains(pid));
+                if named.is_some() && proven.is_none() {
+                    tracing::warn!(clone = %names.name, pid = named, "its PID file names a process that is not inside it");
+                }
+                ("TERM", proven.map_or(inside, |pid| BTreeSet::from([pid])))
+            }
+        };
+        if meant.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.tools.kill.with(commands::signal(word, meant)).run().await?;
+        match meaning(&outcome.stderr) {
+            _ if outcome.success() => Ok(()),
+            // Gone by itself meanwhile.
+            Meaning::Absent => Ok(()),
+            _ => Err(refused(format!("processes of {}", names.name), &outcome, "look at them with ps -J")),
+        }
+    }
+
+    fn address(&self, names: &SlotNames) -> SocketAddr {
+        (names.ip, self.style.port).into()
+    }
+
+    /// Whether browserd answers now that it is ready.
+    pub(super) async fn is_ready(&self, names: &SlotNames, patience: Duration) -> bool {
+        matches!(ask(self.address(names), "/readyz", patience).await, Ok(200))
+    }
+
+    /// Wait until browserd is ready; the lifecycle's limit for a step ends the waiting.
+    pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<String> {
+        let address = self.address(names);
+        let patience = Duration::from_secs(self.config.lifecycle.step_timeout_seconds);
+        let mut pause = PAUSE;
+        let wait = async {
+            while !self.is_ready(names, ASK_PATIENCE).await {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        };
+        // A little before the lifecycle, so that the error can say what was waited for.
+        match tokio::time::timeout(patience.mul_f64(0.9), wait).await {
+            Ok(()) => Ok(format!("http://{address}")),
+            Err(_) => Err(HostError::new(
+                HostErrorKind::Timeout,
+                format!("http://{address}/readyz"),
+                "the browser service is not ready",
+                format!("look at {}/var/log/browserd.log", conf::root(names).display()),
+            )),
+        }
+    }
+}
+
+/// The process that the clone's PID file names, if it is a plain file with a plain number and no link is on the way.
+fn named_by_file(root: &std::path::Path) -> Option<u32> {
+    let read = || Folder::open(root)?.enter("var")?.enter("run")?.read("browserd.pid", PID_FILE);
+    let bytes = read().ok()?;
+    let text = std::str::from_utf8(&bytes).ok()?;
+    digits(text.strip_suffix('\n').unwrap_or(text)).filter(|pid| *pid > 1)
+}
+
+/// One question over HTTP, and the status of the answer. The other side is the clone: it is read a little and not
+/// waited for long.
+async fn ask(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<u16> {
+    let talk = async {
+        let mut stream = TcpStream::connect(address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = [0; ANSWER];
+        let mut length = 0;
+        while length < ANSWER && !answer[..length].contains(&b'\n') {
+            match stream.read(&mut answer[length..]).await? {
+                0 => break,
+                count => length += count,
+            }
+        }
+        status(&answer[..length]).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
+    };
+    match tokio::time::timeout(patience, talk).await {
+        Ok(result) => result,
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    }
+}
+
+/// `HTTP/1.1 200 OK` → 200.
+fn status(answer: &[u8]) -> Option<u16> {
+    let line = std::str::from_utf8(answer).ok()?.lines().next()?;
+    let rest = line.strip_prefix("HTTP/1.1 ").or_else(|| line.strip_prefix("HTTP/1.0 "))?;
+    let code = rest.split(' ').next()?;
+    (code.len() == 3).then(|| digits(code)).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_status_line_counts() {
+        assert_eq!(status(b"HTTP/1.1 200 OK\r\nServer: x"), Some(200));
+        assert_eq!(status(b"HTTP/1.0 503 Service Unavailable\r\n"), Some(503));
+        assert_eq!(status(b"HTTP/1.1 200"), Some(200));
+        for other in [
+            &b""[..],
+            b"HTTP/1.1",
+            b"HTTP/1.1 2",
+            b"HTTP/1.1 2000 OK",
+            b"HTTP/1.1 20x OK",
+            b"SSH-2.0",
+            b"\xff\xfe",
+        ] {
+            assert_eq!(status(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_pid_file_is_a_plain_number_in_a_plain_file_or_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let run = root.path().join("var/run");
+        assert_eq!(named_by_file(root.path()), None);
+        std::fs::create_dir_all(&run).unwrap();
+        let file = run.join("browserd.pid");
+        for (text, pid) in [
+            ("4711\n", Some(4711)),
+            ("4711", Some(4711)),
+            ("", None),
+            ("\n", None),
+            ("0", None),
+            ("1", None),
+            ("-4711", None),
+            ("+4711", None),
+            (" 4711", None),
+            ("4711 1", None),
+            ("4711\n\n", None),
+            ("99999999999", None),
+            ("0x10", None),
+            ("1234567890123456789", None),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(named_by_file(root.path()), pid, "{text:?}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        let elsewhere = root.path().join("elsewhere");
+        std::fs::write(&elsewhere, "4711\n").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+        assert_eq!(named_by_file(root.path()), None, "no link is followed");
+    }
+
+    #[tokio::test]
+    async fn a_service_that_says_nothing_is_not_ready() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = tokio::spawn(async move {
+            for answer in ["HTTP/1.1 503 Wait\r\n\r\n", "", "HTTP/1.1 200 OK\r\n\r\n"] {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 512];
+                let length = stream.read(&mut request).await.unwrap();
+                assert!(request[..length].starts_with(b"GET /readyz HTTP/1.1\r\n"));
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        assert_eq!(ask(address, "/readyz", ASK_PATIENCE).await.unwrap(), 503);
+        assert!(ask(address, "/readyz", ASK_PATIENCE).await.is_err());
+        assert_eq!(ask(address, "/readyz", ASK_PATIENCE).await.unwrap(), 200);
+        answering.await.unwrap();
+        assert!(ask(address, "/readyz", ASK_PATIENCE).await.is_err(), "nobody listens");
+    }
+}

@@ -1,0 +1,237 @@
+//! The clones' cgroups: where they are, what is written into them, and what the kernel tells of them.
+//!
+//! They must be outside of hostd's own unit, so that stopping, updating or restarting hostd never touches a clone, and
+//! below a unit that systemd delegated, so that nobody but hostd writes there. That is what `hostd-clones.service` is
+//! for: its one process does nothing but keep the folder. Without systemd, or without that unit, they are below a folder
+//! of our own at the root of cgroup v2.
+
+use super::{files, mounts};
+use crate::api::Limits;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+/// Below the root of cgroup v2: the unit that holds the clones' cgroups.
+const UNIT: &str = "hostd.slice/hostd-clones.service";
+/// Below the root of cgroup v2: our own folder where that unit is not.
+const OWN: &str = "hostd";
+/// Beside the clones' cgroups: that of the unit's own process. A cgroup that has processes itself gives its controllers
+/// to none below it.
+const HOLDER: &str = "holder";
+/// One period of `cpu.max`, in microseconds.
+const PERIOD: u64 = 100_000;
+
+/// The folder for the clones' cgroups, with its controllers on; or why there is none.
+pub(super) fn find_parent(configured: &Path) -> Result<PathBuf, String> {
+    let mounts = mounts::all().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
+    let root = mounts
+        .iter()
+        .find(|mount| mount.kind == "cgroup2" && has_controllers(&mount.at, "cgroup.controllers"))
+        .map(|mount| mount.at.clone())
+        .ok_or("this system has no cgroup v2 with the controllers cpu, memory and pids")?;
+    let parent = choose(&root, configured);
+    enable(&root, &parent)?;
+    Ok(parent)
+}
+
+/// Make sure of it again: whoever stops the unit takes the folder away.
+pub(super) fn ensure_parent(parent: &Path) -> Result<(), String> {
+    match has_controllers(parent, "cgroup.subtree_control") {
+        true => Ok(()),
+        false => find_parent(parent).map(drop),
+    }
+}
+
+fn choose(root: &Path, configured: &Path) -> PathBuf {
+    if !configured.as_os_str().is_empty() {
+        return configured.to_owned();
+    }
+    let unit = root.join(UNIT);
+    if unit.is_dir() { unit } else { root.join(OWN) }
+}
+
+/// Switch the controllers on, all the way down to `parent`. Where they are on already (systemd did that for what it
+/// delegates) nothing is written: those folders are not ours.
+fn enable(root: &Path, parent: &Path) -> Result<(), String> {
+    let inside = parent
+        .strip_prefix(root)
+        .map_err(|_| format!("{} is not below {}", parent.display(), root.display()))?;
+    std::fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))?;
+    let wanted = CONTROLLERS.map(|name| format!("+{name}")).join(" ");
+    let mut folder = root.to_owned();
+    for part in std::iter::once(None).chain(inside.components().map(Some)) {
+        folder.extend(part);
+        if has_controllers(&folder, "cgroup.subtree_control") {
+            continue;
+        }
+        let file = folder.join("cgroup.subtree_control");
+        let on = match std::fs::write(&file, &wanted) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && folder == parent => {
+                move_aside(parent).and_then(|()| std::fs::write(&file, &wanted))
+            }
+            other => other,
+        };
+        on.map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Move what runs in the delegated folder itself into a cgroup below it.
+fn move_aside(parent: &Path) -> io::Result<()> {
+    let holder = parent.join(HOLDER);
+    files::make_folders(&holder, 0o755)?;
+    for process in processes(parent)? {
+        match std::fs::write(holder.join("cgroup.procs"), process.to_string()) {
+            // It ended meanwhile.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn has_controllers(cgroup: &Path, file: &str) -> bool {
+    let controllers = std::fs::read_to_string(cgroup.join(file)).unwrap_or_default();
+    CONTROLLERS.iter().all(|wanted| controllers.split_whitespace().any(|name| name == *wanted))
+}
+
+/// Make a clone's cgroup, if it is not there, and set its limits.
+pub(super) fn write(cgroup: &Path, limits: &Limits) -> io::Result<()> {
+    files::make_folders(cgroup, 0o755)?;
+    for (file, value) in settings(limits) {
+        std::fs::write(cgroup.join(file), value)?;
+    }
+    // A browser that swaps helps nobody, and with it memory.max would not be the whole truth. Absent without swap.
+    match std::fs::write(cgroup.join("memory.swap.max"), "0") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether the kernel has these limits.
+pub(super) fn keeps(cgroup: &Path, limits: &Limits) -> bool {
+    settings(limits).iter().all(|(file, value)| {
+        std::fs::read_to_string(cgroup.join(file)).is_ok_and(|seen| seen.trim() == rounded(file, value))
+    })
+}
+
+/// The files of a cgroup and what they must say.
+fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
+    let mut settings = Vec::new();
+    settings.extend(limits.memory_bytes.map(|bytes| ("memory.max", bytes.to_string())));
+    settings.extend(limits.processes.map(|count| ("pids.max", count.to_string())));
+    settings.extend(
+        limits.cpu_percent.map(|percent| ("cpu.max", format!("{} {PERIOD}", percent * PERIOD / 100))),
+    );
+    settings
+}
+
+/// What the kernel shows for a value: memory in whole pages.
+fn rounded(file: &str, value: &str) -> String {
+    match value.parse::<u64>() {
+        Ok(bytes) if file == "memory.max" => (bytes / 4096 * 4096).to_string(),
+        _ => value.to_owned(),
+    }
+}
+
+/// The clone's processes, by the kernel's word.
+pub(super) fn processes(cgroup: &Path) -> io::Result<Vec<u32>> {
+    match std::fs::read_to_string(cgroup.join("cgroup.procs")) {
+        Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// How many of the clone's processes the kernel ended because the clone was at its memory limit.
+pub(super) fn oom_kills(cgroup: &Path) -> u64 {
+    let events = std::fs::read_to_string(cgroup.join("memory.events")).unwrap_or_default();
+    let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
+}
+
+/// Freeze everything in the clone's cgroup, or let it go on.
+pub(super) fn set_frozen(cgroup: &Path, frozen: bool) -> io::Result<()> {
+    std::fs::write(cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+}
+
+/// Whether everything in the clone's cgroup stands still, by the kernel's word.
+pub(super) fn is_frozen(cgroup: &Path) -> io::Result<bool> {
+    match std::fs::read_to_string(cgroup.join("cgroup.events")) {
+        Ok(text) => Ok(text.lines().any(|line| line == "frozen 1")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Kill everything in the clone's cgroup at once.
+pub(super) fn kill(cgroup: &Path) -> io::Result<()> {
+    match std::fs::write(cgroup.join("cgroup.kill"), "1") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_become_the_kernels_words() {
+        let limits = Limits {
+            memory_bytes: Some(1 << 30),
+            processes: Some(64),
+            cpu_percent: Some(150),
+            ..Limits::default()
+        };
+        let expected = [("memory.max", "1073741824"), ("pids.max", "64"), ("cpu.max", "150000 100000")];
+        assert_eq!(settings(&limits), expected.map(|(file, value)| (file, value.to_owned())));
+        assert_eq!(rounded("memory.max", "4097"), "4096");
+        assert_eq!(rounded("pids.max", "4097"), "4097");
+    }
+
+    #[test]
+    fn the_delegated_unit_is_preferred_and_a_configured_folder_wins() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(choose(root.path(), Path::new("")), root.path().join("hostd"));
+        std::fs::create_dir_all(root.path().join(UNIT)).unwrap();
+        assert_eq!(choose(root.path(), Path::new("")), root.path().join(UNIT));
+        assert_eq!(choose(root.path(), Path::new("/elsewhere")), Path::new("/elsewhere"));
+    }
+
+    #[test]
+    fn controllers_are_switched_on_only_where_they_are_off() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = root.path().join("slice/unit");
+        std::fs::create_dir_all(&parent).unwrap();
+        let control = |folder: &Path| folder.join("cgroup.subtree_control");
+        std::fs::write(control(root.path()), "cpuset cpu io memory pids").unwrap();
+        enable(root.path(), &parent).unwrap();
+        let read = |folder: &Path| std::fs::read_to_string(control(folder)).unwrap();
+        assert_eq!(read(root.path()), "cpuset cpu io memory pids");
+        assert_eq!(read(&root.path().join("slice")), "+cpu +memory +pids");
+        assert_eq!(read(&parent), "+cpu +memory +pids");
+        assert!(enable(&parent, root.path()).unwrap_err().contains("is not below"));
+    }
+
+    #[test]
+    fn frozen_is_what_the_kernel_says() {
+        let cgroup = tempfile::tempdir().unwrap();
+        assert!(!is_frozen(cgroup.path()).unwrap());
+        set_frozen(cgroup.path(), true).unwrap();
+        assert_eq!(std::fs::read_to_string(cgroup.path().join("cgroup.freeze")).unwrap(), "1");
+        for (events, frozen) in [("populated 1\nfrozen 0\n", false), ("populated 1\nfrozen 1\n", true)] {
+            std::fs::write(cgroup.path().join("cgroup.events"), events).unwrap();
+            assert_eq!(is_frozen(cgroup.path()).unwrap(), frozen, "{events:?}: asked for is not yet done");
+        }
+    }
+
+    #[test]
+    fn processes_ended_for_memory_are_counted() {
+        let cgroup = tempfile::tempdir().unwrap();
+        assert_eq!(oom_kills(cgroup.path()), 0);
+        let events = "low 0\nhigh 0\nmax 41\noom 3\noom_kill 2\noom_group_kill 0\n";
+        std::fs::write(cgroup.path().join("memory.events"), events).unwrap();
+        assert_eq!(oom_kills(cgroup.path()), 2);
+    }
+}

@@ -1,0 +1,168 @@
+//! Clones that stand still: by the kernel's freezer where the clone has a cgroup, else by stopping each process.
+//!
+//! A create waits for the thaw and for the proof that the browser is well, so both are prepared when the clone is frozen.
+//! Its processes are held by descriptors, which never mean another process; what stands still can neither start one nor
+//! change its mind. So a service that answered before, all of whose processes stand and later wake up, still answers:
+//! the kernel tells it at once, and nobody has to wait until a dozen processes have found their feet. After a restart of
+//! hostd the descriptors are gone; then the processes are looked for and the service is asked.
+
+use super::errors::Doing;
+use super::limits::Keeper;
+use super::processes::{Held, Table, is_stopped};
+use super::{cgroup, jail};
+use crate::host::{HostError, HostResult};
+use crate::slot::{Slot, SlotNames};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long it may take until everything stands still; a process that waits for a disk does so first.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The clones that this process froze.
+#[derive(Debug, Default)]
+pub(super) struct Freezer(Mutex<BTreeMap<Slot, Still>>);
+
+/// A clone that stands still, or did until just now.
+#[derive(Debug)]
+struct Still {
+    held: Held,
+    /// Whether its service answered before.
+    answered: bool,
+    /// Whether it goes on again: then there may be more processes than these.
+    woken: bool,
+}
+
+/// One clone to freeze or thaw.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) names: &'a SlotNames,
+    pub(super) run: &'a Path,
+    pub(super) keeper: &'a Keeper,
+}
+
+impl Subject<'_> {
+    fn name(&self) -> &str {
+        self.names.name.as_str()
+    }
+
+    fn processes(&self) -> io::Result<BTreeSet<u32>> {
+        Table::now()?.of(self.name(), self.run, self.keeper)
+    }
+
+    fn hold(&self) -> io::Result<Held> {
+        Held::take(self.name(), self.run, self.keeper)
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> HostError {
+        let object = format!("processes of {}", self.name());
+        Doing { object, hint: "look at them with ps" }.failed(what, error)
+    }
+
+    /// Whether the clone stands still: its cgroup, or its supervisor, which is stopped with the rest.
+    pub(super) fn is_frozen(&self) -> io::Result<bool> {
+        match self.keeper.cgroup(self.name()) {
+            Some(own) => cgroup::is_frozen(&own),
+            None => Ok(jail::supervisor(self.run)?.is_some_and(is_stopped)),
+        }
+    }
+}
+
+impl Freezer {
+    /// Freeze everything in the clone, and see that it stands still.
+    pub(super) fn freeze(&self, subject: Subject<'_>) -> HostResult<()> {
+        let began = Instant::now();
+        loop {
+            match self.try_freeze(subject, began) {
+                Ok(true) => return Ok(()),
+                Ok(false) if began.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+                Ok(false) => {
+                    let error = io::Error::new(io::ErrorKind::TimedOut, "processes in it come and go");
+                    return Err(subject.failed("cannot be frozen", &error));
+                }
+                Err(error) => return Err(subject.failed("cannot be frozen", &error)),
+            }
+        }
+    }
+
+    /// One try. False: a process ended meanwhile, so whether the service was well is not known any more.
+    fn try_freeze(&self, subject: Subject<'_>, began: Instant) -> io::Result<bool> {
+        let before = subject.processes()?;
+        // Asked after the look: whoever answers was there.
+        let answered = jail::is_ready(subject.run);
+        let held = loop {
+            let held = self.stop(subject)?;
+            if let Some(held) = held {
+                break held;
+            }
+            if began.elapsed() > PATIENCE {
+                self.thaw_all(subject)?;
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "something in it goes on"));
+            }
+            std::thread::sleep(PAUSE);
+        };
+        let still: BTreeSet<u32> = held.pids().collect();
+        if answered && !before.is_subset(&still) {
+            self.thaw_all(subject)?;
+            return Ok(false);
+        }
+        self.lock().insert(subject.names.slot, Still { held, answered, woken: false });
+        Ok(true)
+    }
+
+    /// Stop everything. `None`: not yet.
+    fn stop(&self, subject: Subject<'_>) -> io::Result<Option<Held>> {
+        if let Some(own) = subject.keeper.cgroup(subject.name()) {
+            cgroup::set_frozen(&own, true)?;
+            return if cgroup::is_frozen(&own)? { subject.hold().map(Some) } else { Ok(None) };
+        }
+        let held = subject.hold()?;
+        held.signal(libc::SIGSTOP)?;
+        // One that was started by another before that was stopped is not held.
+        let known: BTreeSet<u32> = held.pids().collect();
+        let all_stopped = subject.processes()?.iter().all(|pid| known.contains(pid) && is_stopped(*pid));
+        Ok(all_stopped.then_some(held))
+    }
+
+    /// Let everything in the clone go on.
+    pub(super) fn thaw(&self, subject: Subject<'_>) -> HostResult<()> {
+        let kept = match (subject.keeper.cgroup(subject.name()), self.lock().get_mut(&subject.names.slot)) {
+            (None, Some(still)) if !still.woken => {
+                still.woken = true;
+                Some(still.held.signal(libc::SIGCONT))
+            }
+            _ => None,
+        };
+        let thawed = kept.unwrap_or_else(|| self.thaw_all(subject));
+        thawed.map_err(|error| subject.failed("cannot be thawed", &error))
+    }
+
+    fn thaw_all(&self, subject: Subject<'_>) -> io::Result<()> {
+        match subject.keeper.cgroup(subject.name()) {
+            Some(own) => cgroup::set_frozen(&own, false),
+            None => subject.hold()?.signal(libc::SIGCONT),
+        }
+    }
+
+    /// Whether the service of a clone answers that was just thawed.
+    pub(super) fn answers(&self, subject: Subject<'_>) -> io::Result<bool> {
+        // For one thaw only: from then on the clone lives, and what was known of it grows old.
+        let known = self.lock().remove(&subject.names.slot);
+        match known {
+            Some(still) if still.answered => still.held.all_alive(),
+            _ => Ok(jail::is_ready(subject.run)),
+        }
+    }
+
+    /// What is known of a clone is over.
+    pub(super) fn forget(&self, names: &SlotNames) {
+        drop(self.lock().remove(&names.slot));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Slot, Still>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

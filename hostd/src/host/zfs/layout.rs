@@ -1,0 +1,178 @@
+//! Where the datasets are, and the exact words for each thing done to them.
+//!
+//! ```text
+//! PARENT/browser@default            the template: what Bastille keeps beside a jail's files
+//! PARENT/browser/root@default       and the files themselves, both of one recursive snapshot
+//! PARENT/browsertask001             a clone: the same two datasets
+//! PARENT/browsertask001/root
+//! PARENT/browsertask-aside/CLONE_ID what could not be destroyed and freed its slot
+//! ```
+//!
+//! Nothing here ever says `-r`, `-R` or `-f` to `destroy`, or `-p` to `clone`: the first three take away more than they
+//! were asked to, the last one says that it made what was there before.
+
+use crate::api::{CloneId, SnapshotName};
+use crate::host::CloneSpec;
+use crate::slot::{Pool, SlotNames};
+
+/// The mark on a clone's datasets.
+pub const CLONE_ID: &str = "org.hostd:clone_id";
+/// Keeps the usual snapshot tools away: a snapshot of a clone would only be in the way of its end.
+const NO_SNAPSHOTS: &str = "com.sun:auto-snapshot=false";
+/// What a look at a dataset asks for, in this order.
+pub const LOOK: [&str; 6] = ["origin", "mounted", "mountpoint", "creation", "quota", CLONE_ID];
+/// What a look at a template's snapshots asks for, in this order.
+pub const LOOK_TEMPLATE: [&str; 4] = ["createtxg", "defer_destroy", BROWSER, VERSION];
+/// What a look at the parent asks for, in this order.
+pub const LOOK_PARENT: [&str; 4] = ["mounted", "mountpoint", "available", CLONE_ID];
+/// On a template's snapshot: the browser's executable, where the system provides it.
+pub const BROWSER: &str = "org.hostd:browser";
+/// On a template's snapshot: the browser's version when it was made.
+pub const VERSION: &str = "org.hostd:version";
+
+/// The arguments of one run of `zfs`.
+pub type Arguments = Vec<String>;
+
+/// Where the datasets are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Of the clones and of their template.
+    pub parent: String,
+    /// The template.
+    pub template: String,
+    /// What was moved aside.
+    pub aside: String,
+}
+
+impl Layout {
+    /// The layout of a pool of clones.
+    pub fn new(pool: &Pool, template: &str) -> Layout {
+        let parent = pool.parent_dataset().to_owned();
+        let template = format!("{parent}/{template}");
+        let aside = format!("{parent}/{}-aside", pool.prefix());
+        Layout { parent, template, aside }
+    }
+
+    /// Look at everything.
+    pub fn look_all(&self) -> Arguments {
+        look(&LOOK, &["-r", "-d", "2", "-t", "filesystem"], &[&self.parent])
+    }
+
+    /// Look at one clone.
+    pub fn look(&self, names: &SlotNames) -> Arguments {
+        look(&LOOK, &["-r", "-d", "1", "-t", "filesystem"], &[&names.dataset])
+    }
+
+    /// Look at the parent.
+    pub fn look_parent(&self) -> Arguments {
+        look(&LOOK_PARENT, &[], &[&self.parent])
+    }
+
+    /// Look at a snapshot of the template.
+    pub fn look_template(&self, snapshot: &SnapshotName) -> Arguments {
+        let [top, root] = self.snapshots(snapshot);
+        look(&LOOK_TEMPLATE, &[], &[&top, &root])
+    }
+
+    /// Look at all snapshots of the template.
+    pub fn look_templates(&self) -> Arguments {
+        look(&LOOK_TEMPLATE, &["-r", "-d", "2", "-t", "snapshot"], &[&self.template])
+    }
+
+    /// The two snapshots that a clone is made from.
+    pub fn snapshots(&self, snapshot: &SnapshotName) -> [String; 2] {
+        [format!("{}@{snapshot}", self.template), format!("{}/root@{snapshot}", self.template)]
+    }
+
+    /// Make the two datasets of a clone, the outer one first. Its quota holds for both.
+    pub fn clone(&self, spec: &CloneSpec, options: &[&str]) -> [Arguments; 2] {
+        let [top, root] = self.snapshots(&spec.snapshot);
+        let mark = format!("{CLONE_ID}={}", spec.clone_id);
+        let mut outer = vec![mark.clone(), NO_SNAPSHOTS.to_owned()];
+        outer.extend(quota(spec));
+        let with = |settings: Vec<String>, from: String, to: String| {
+            let settings = settings.into_iter().chain(options.iter().map(|option| (*option).to_owned()));
+            let settings = settings.flat_map(|setting| ["-o".to_owned(), setting]);
+            ["clone".to_owned()].into_iter().chain(settings).chain([from, to]).collect()
+        };
+        [with(outer, top, spec.names.dataset.clone()), with(vec![mark], root, inner(&spec.names.dataset))]
+    }
+
+    /// Put the settings on the outer dataset of a clone whose making was interrupted before they were there.
+    pub fn mark_outer(&self, spec: &CloneSpec) -> Arguments {
+        let mut settings = vec![format!("{CLONE_ID}={}", spec.clone_id)];
+        settings.extend(quota(spec));
+        ["set".to_owned()].into_iter().chain(settings).chain([spec.names.dataset.clone()]).collect()
+    }
+
+    /// The same for the inner one.
+    pub fn mark_inner(&self, spec: &CloneSpec) -> Arguments {
+        words(["set", &format!("{CLONE_ID}={}", spec.clone_id), &inner(&spec.names.dataset)])
+    }
+
+    /// Mount a dataset.
+    pub fn mount(&self, dataset: &str) -> Arguments {
+        words(["mount", dataset])
+    }
+
+    /// Unmount a dataset that is in use. (Linux has no such thing: there a mount is detached.)
+    pub fn unmount(&self, dataset: &str) -> Arguments {
+        words(["unmount", "-f", dataset])
+    }
+
+    /// Destroy one dataset.
+    pub fn destroy(&self, dataset: &str) -> Arguments {
+        words(["destroy", dataset])
+    }
+
+    /// Destroy snapshots of one dataset, given by their whole names.
+    pub fn destroy_snapshots(&self, dataset: &str, snapshots: &[&str]) -> Arguments {
+        words(["destroy", &format!("{dataset}@{}", snapshots.join(","))])
+    }
+
+    /// Move a clone out of its slot.
+    pub fn move_aside(&self, names: &SlotNames, id: &CloneId) -> Arguments {
+        words(["rename", &names.dataset, &self.aside_of(id)])
+    }
+
+    /// The place for what is moved aside: nothing in it is ever mounted.
+    pub fn make_aside(&self) -> Arguments {
+        words(["create", "-o", "mountpoint=none", "-o", "canmount=off", &self.aside])
+    }
+
+    /// The template's two datasets, empty, the outer one first.
+    pub fn make_template(&self) -> [Arguments; 2] {
+        [words(["create", &self.template]), words(["create", &inner(&self.template)])]
+    }
+
+    /// Take the snapshot that clones are made from, of both datasets at once.
+    pub fn take_snapshot(&self, snapshot: &SnapshotName, browser: &str, version: &str) -> Arguments {
+        let (browser, version) = (format!("{BROWSER}={browser}"), format!("{VERSION}={version}"));
+        let [top, _] = self.snapshots(snapshot);
+        words(["snapshot", "-r", "-o", &browser, "-o", &version, &top])
+    }
+
+    /// What was moved aside under an identity.
+    pub fn aside_of(&self, id: &CloneId) -> String {
+        format!("{}/{id}", self.aside)
+    }
+}
+
+/// The inner dataset of a clone or a template.
+pub fn inner(outer: &str) -> String {
+    format!("{outer}/root")
+}
+
+fn quota(spec: &CloneSpec) -> Option<String> {
+    spec.limits.disk_bytes.map(|bytes| format!("quota={bytes}"))
+}
+
+fn look(properties: &[&str], flags: &[&str], names: &[&str]) -> Arguments {
+    let properties = properties.join(",");
+    let fixed = ["get", "-Hp", "-o", "name,property,value,source"];
+    words([&fixed, flags, &[properties.as_str()], names].concat())
+}
+
+fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Arguments {
+    words.into_iter().map(str::to_owned).collect()
+}

@@ -1,0 +1,335 @@
+//! Clones as ZFS clones of a template's snapshot: one driver for FreeBSD and Linux.
+//!
+//! [`layout`] has the names and the exact commands, [`listing`] and [`datasets`] read what `zfs` prints, [`words`] what it
+//! means when it refuses, [`template`] what is cloned. This module does things with them: at most two commands to make a
+//! clone and two to destroy one, one to look at a clone and one to look at all of them.
+//!
+//! `zfs` is durable when it returns, but it is no transaction: the mark is put on a dataset after it was made, and two
+//! datasets are two commands. So whatever is found half made is either completed, when it is this clone's, or refused.
+
+pub mod datasets;
+pub mod layout;
+pub mod listing;
+pub mod template;
+pub mod words;
+
+use super::command::{Outcome, Tool, Tools};
+use super::{CloneSpec, HostError, HostErrorKind, HostResult, Identity};
+use crate::api::{CloneId, Finding, Severity};
+use crate::slot::{Pool, SlotNames};
+use datasets::Datasets;
+use layout::{Arguments, LOOK_PARENT, Layout, inner};
+use listing::Unreadable;
+use std::path::PathBuf;
+use words::{Refusal, Why};
+
+/// Below this much free space in the pool no clone is made.
+const LEAST_FREE: u64 = 256 << 20;
+/// A look at all clones of a large pool is long: 999 clones take about 2 MB.
+const LONGEST_LOOK: usize = 32 << 20;
+
+/// The driver.
+#[derive(Debug, Clone)]
+pub struct Zfs {
+    tool: Tool,
+    layout: Layout,
+    /// Where the parent must be mounted.
+    clones: PathBuf,
+    /// More settings for the datasets of clones, such as `setuid=off`.
+    options: &'static [&'static str],
+}
+
+impl Zfs {
+    /// A driver for the clones of this pool, with more settings for their datasets.
+    pub fn new(
+        tools: &Tools,
+        pool: &Pool,
+        clones: PathBuf,
+        template: &str,
+        options: &'static [&'static str],
+    ) -> Zfs {
+        Zfs { tool: tools.find("zfs"), layout: Layout::new(pool, template), clones, options }
+    }
+
+    /// Where the datasets are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Look at everything below the parent: one command, however many clones there are.
+    pub async fn look_all(&self) -> HostResult<Datasets> {
+        match self.look(self.layout.look_all(), &self.layout.parent).await? {
+            Some(datasets) => Ok(datasets),
+            None => Err(Refusal { why: Why::NoParent, words: "it does not exist".to_owned() }
+                .about(&self.layout.parent)),
+        }
+    }
+
+    /// Look at one clone. Nothing at all is an answer too.
+    pub async fn look_at(&self, names: &SlotNames) -> HostResult<Datasets> {
+        Ok(self.look(self.layout.look(names), &names.dataset).await?.unwrap_or_default())
+    }
+
+    async fn look(&self, arguments: Arguments, dataset: &str) -> HostResult<Option<Datasets>> {
+        let outcome = self.run(arguments).await?;
+        if outcome.success() {
+            let read = Datasets::read(outcome.text()?, dataset);
+            return read.map(Some).map_err(|error| unreadable(dataset, &error));
+        }
+        match Refusal::of(&outcome) {
+            // Only itself: one below it may go away while we look.
+            Refusal { why: Why::Missing, words } if words.contains(&format!("'{dataset}'")) => Ok(None),
+            refusal => Err(refusal.about(dataset)),
+        }
+    }
+
+    /// Clone the template's two datasets, marked and bounded.
+    pub async fn ensure(&self, spec: &CloneSpec) -> HostResult<()> {
+        let names = &spec.names;
+        let [outer, root] = self.layout.clone(spec, self.options);
+        let found = match self.make(outer, &names.dataset, spec).await? {
+            Made::New => None,
+            Made::There => Some(self.complete_outer(spec).await?),
+        };
+        let dataset = inner(&names.dataset);
+        if let Made::New = self.make(root, &dataset, spec).await? {
+            return Ok(());
+        }
+        // Only what was there before can have been there before.
+        let found = match found {
+            Some(found) => found,
+            None => self.look_at(names).await?,
+        };
+        let root = found.get(&dataset);
+        if root.is_some_and(|root| root.mark.is_none()) {
+            self.must(self.layout.mark_inner(spec), &dataset).await?;
+        }
+        match root.is_some_and(|root| root.mounted) {
+            true => Ok(()),
+            false => self.mount(&dataset).await,
+        }
+    }
+
+    async fn make(&self, arguments: Arguments, dataset: &str, spec: &CloneSpec) -> HostResult<Made> {
+        match self.try_to(arguments).await? {
+            Ok(()) => Ok(Made::New),
+            Err(Refusal { why: Why::Exists, .. }) => Ok(Made::There),
+            Err(refusal) if refusal.why == Why::Missing => {
+                let [top, root] = self.layout.snapshots(&spec.snapshot);
+                let missing = if dataset == spec.names.dataset { top } else { root };
+                Err(HostError::new(HostErrorKind::Template, missing, refusal.words, template::HINT))
+            }
+            Err(refusal) => Err(refusal.about(dataset)),
+        }
+    }
+
+    /// The outer dataset was there: it must be this clone's, and becomes what it should be.
+    async fn complete_outer(&self, spec: &CloneSpec) -> HostResult<Datasets> {
+        let names = &spec.names;
+        let found = self.look_at(names).await?;
+        let foreign = |why: String| {
+            let hint = "find out whose it is and destroy or rename it; hostctl ls shows hostd's own";
+            Err(HostError::new(HostErrorKind::Foreign, &names.dataset, why, hint))
+        };
+        let Some(seen) = found.storage(&self.layout, names) else {
+            let words = "it was there and then it was not".to_owned();
+            return Err(Refusal { why: Why::Unknown, words }.about(&names.dataset));
+        };
+        match seen.identity {
+            Identity::Foreign(why) => return foreign(why),
+            Identity::Clone(id) if id != spec.clone_id => return foreign(format!("it belongs to {id}")),
+            _ if seen.snapshot.as_ref() != Some(&spec.snapshot) => {
+                let of = seen.snapshot.map_or("something else".to_owned(), |snapshot| snapshot.to_string());
+                return foreign(format!("it was made from {of} and not from {}", spec.snapshot));
+            }
+            _ => {}
+        }
+        let outer = found.get(&names.dataset);
+        let bounded = |quota: u64| spec.limits.disk_bytes.is_none_or(|bytes| bytes == quota);
+        if !outer.is_some_and(|outer| outer.mark.is_some() && bounded(outer.quota)) {
+            self.must(self.layout.mark_outer(spec), &names.dataset).await?;
+        }
+        if !outer.is_some_and(|outer| outer.mounted) {
+            self.mount(&names.dataset).await?;
+        }
+        Ok(found)
+    }
+
+    async fn mount(&self, dataset: &str) -> HostResult<()> {
+        match self.try_to(self.layout.mount(dataset)).await? {
+            Ok(()) | Err(Refusal { why: Why::Mounted, .. }) => Ok(()),
+            Err(refusal) => Err(refusal.about(dataset)),
+        }
+    }
+
+    /// Unmount both datasets of a clone, in use or not. Only FreeBSD can do that; Linux detaches mounts by itself.
+    pub async fn force_unmount(&self, names: &SlotNames) -> HostResult<()> {
+        for dataset in [inner(&names.dataset), names.dataset.clone()] {
+            match self.try_to(self.layout.unmount(&dataset)).await? {
+                Ok(()) | Err(Refusal { why: Why::Missing | Why::NotMounted, .. }) => {}
+                Err(refusal) => return Err(refusal.about(&dataset)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroy both datasets of a clone: one try, without force.
+    pub async fn destroy(&self, names: &SlotNames) -> HostResult<()> {
+        self.destroy_both(&names.dataset).await?;
+        // ZFS takes the folder away with the mount, but not after somebody else unmounted it.
+        if let Err(error) = std::fs::remove_dir(&names.folder)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::debug!(folder = %names.folder.display(), %error, "the folder stays");
+        }
+        Ok(())
+    }
+
+    /// Move a clone's datasets out of its slot. They are not mounted there, and keep their mark.
+    pub async fn move_aside(&self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
+        let rename = self.layout.move_aside(names, id);
+        match self.try_to(rename.clone()).await? {
+            Ok(()) => return Ok(()),
+            // The first one ever, or one that is gone.
+            Err(Refusal { why: Why::NoParent | Why::Missing, .. }) => {}
+            Err(refusal) => return Err(refusal.about(&names.dataset)),
+        }
+        match self.try_to(self.layout.make_aside()).await? {
+            Ok(()) | Err(Refusal { why: Why::Exists, .. }) => {}
+            Err(refusal) => return Err(refusal.about(&self.layout.aside)),
+        }
+        match self.try_to(rename).await? {
+            Ok(()) | Err(Refusal { why: Why::Missing, .. }) => Ok(()),
+            Err(refusal) => Err(refusal.about(&names.dataset)),
+        }
+    }
+
+    /// Destroy what was moved aside: one try.
+    pub async fn destroy_aside(&self, id: &CloneId) -> HostResult<()> {
+        self.destroy_both(&self.layout.aside_of(id)).await
+    }
+
+    /// The inner dataset first: the outer one has it as a child.
+    async fn destroy_both(&self, outer: &str) -> HostResult<()> {
+        self.destroy_one(&inner(outer)).await?;
+        self.destroy_one(outer).await
+    }
+
+    async fn destroy_one(&self, dataset: &str) -> HostResult<()> {
+        let refusal = match self.try_to(self.layout.destroy(dataset)).await? {
+            Ok(()) | Err(Refusal { why: Why::Missing, .. }) => return Ok(()),
+            Err(refusal) => refusal,
+        };
+        // Snapshots that some tool took of everything are in the way, and nothing else may go with them.
+        let Why::Children(children) = &refusal.why else { return Err(refusal.about(dataset)) };
+        let own =
+            |name: &'_ String| name.strip_prefix(dataset).and_then(|rest| rest.strip_prefix('@')).is_some();
+        if children.is_empty() || !children.iter().all(own) {
+            return Err(refusal.about(dataset));
+        }
+        let snapshots: Vec<&str> =
+            children.iter().filter_map(|name| name.split_once('@')).map(|(_, snapshot)| snapshot).collect();
+        tracing::info!(dataset, ?snapshots, "a clone has snapshots; they go with it");
+        self.must(self.layout.destroy_snapshots(dataset, &snapshots), dataset).await?;
+        self.must(self.layout.destroy(dataset), dataset).await
+    }
+
+    /// Everything that must be right with ZFS before a clone can be made.
+    pub async fn findings(&self) -> Vec<Finding> {
+        let finding = |severity, message: String, fix: &str| Finding {
+            check: "zfs".into(),
+            severity,
+            message,
+            fix: fix.into(),
+        };
+        let parent = &self.layout.parent;
+        let seen = match self.parent().await {
+            Ok(seen) => seen,
+            Err(error) => return vec![finding(Severity::Error, error.to_string(), &error.hint)],
+        };
+        let clones = self.clones.display();
+        let mut findings = Vec::new();
+        if !seen.mounted || seen.mountpoint != self.clones {
+            let state = if seen.mounted { "mounted" } else { "not mounted, but would be" };
+            findings.push(finding(
+                Severity::Error,
+                format!("{parent} is {state} at {} and not at {clones}", seen.mountpoint.display()),
+                "make pool.parent_dataset and pool.clones_dir the same place: zfs set mountpoint, zfs mount",
+            ));
+        }
+        if seen.marked {
+            findings.push(finding(
+                Severity::Warning,
+                format!("{parent} carries the mark of a clone, which all below it inherit"),
+                &format!("zfs inherit {} {parent}", layout::CLONE_ID),
+            ));
+        }
+        if seen.available < LEAST_FREE {
+            let message = format!("{} MiB are free in {parent}", seen.available >> 20);
+            findings.push(finding(Severity::Error, message, "make room: zpool list, zfs list -o space"));
+        }
+        if findings.is_empty() {
+            let message = format!("{parent} is at {clones}, {} MiB are free", seen.available >> 20);
+            findings.push(finding(Severity::Ok, message, ""));
+        }
+        findings
+    }
+
+    async fn parent(&self) -> HostResult<Parent> {
+        let parent = &self.layout.parent;
+        let outcome = self.run(self.layout.look_parent()).await?;
+        if !outcome.success() {
+            let refusal = match Refusal::of(&outcome) {
+                Refusal { why: Why::Missing, words } => Refusal { why: Why::NoParent, words },
+                other => other,
+            };
+            return Err(refusal.about(parent));
+        }
+        let read = listing::read(outcome.text()?, &LOOK_PARENT).and_then(|table| {
+            let Some([mounted, mountpoint, available, mark]) = table.get(parent).map(Vec::as_slice) else {
+                return Err(Unreadable { line: 0, what: format!("{parent:?} itself is missing") });
+            };
+            Ok(Parent {
+                mounted: listing::flag(mounted)?,
+                mountpoint: mountpoint.value.clone().into(),
+                available: listing::number(available)?,
+                marked: mark.value != "-",
+            })
+        });
+        read.map_err(|error| unreadable(parent, &error))
+    }
+
+    async fn run(&self, arguments: Arguments) -> HostResult<Outcome> {
+        Ok(self.tool.with(arguments).at_most(LONGEST_LOOK).run().await?)
+    }
+
+    async fn try_to(&self, arguments: Arguments) -> HostResult<Result<(), Refusal>> {
+        let outcome = self.run(arguments).await?;
+        Ok(if outcome.success() { Ok(()) } else { Err(Refusal::of(&outcome)) })
+    }
+
+    async fn must(&self, arguments: Arguments, dataset: &str) -> HostResult<()> {
+        self.try_to(arguments).await?.map_err(|refusal| refusal.about(dataset))
+    }
+}
+
+enum Made {
+    New,
+    There,
+}
+
+/// The dataset that holds all others.
+struct Parent {
+    mounted: bool,
+    mountpoint: PathBuf,
+    available: u64,
+    marked: bool,
+}
+
+fn unreadable(object: &str, error: &Unreadable) -> HostError {
+    let hint = "this zfs answers in a way hostd does not know: run zfs version and hostctl doctor";
+    HostError::new(HostErrorKind::Failed, object, error.to_string(), hint)
+}
+
+#[cfg(test)]
+mod tests;

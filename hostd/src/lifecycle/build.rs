@@ -1,0 +1,122 @@
+//! Building a clone in its place: ensure a step, look, note it; roll back on the first failure.
+
+use super::create::host_error;
+use super::engine::{Caller, Inner};
+use super::ours::Claim;
+use super::progress::{Listeners, Progress};
+use super::reconcile;
+use super::step::Step;
+use super::walk::{Ended, Walked};
+use crate::api::{CreateResult, Launch, RpcError};
+use crate::host::{CloneSpec, Host, HostError, HostErrorKind};
+use crate::record::{Durability, Phase, Record};
+use std::sync::Arc;
+
+impl<H: Host> Inner<H> {
+    /// Run the steps that are left of a caller's clone, and make it ready.
+    pub(super) async fn build(
+        self: &Arc<Self>,
+        mut record: Record,
+        steps: &[Step],
+        launch: Launch,
+        mut progress: Progress,
+        listeners: &Listeners,
+    ) -> Result<CreateResult, RpcError> {
+        let spec = reconcile::spec(&record, &self.pool);
+        let endpoint = match self.run_steps(&mut record, &spec, steps, &mut progress).await {
+            Ok(endpoint) => endpoint.unwrap_or_default(),
+            Err(error) => return Err(self.roll_back(record, error, listeners).await),
+        };
+        let stages = progress.stages();
+        let phase = Phase::Ready { endpoint, stages: stages.clone(), launch };
+        let ready = Record { phase, ..record.clone() };
+        // Synced: from here on a caller relies on this clone being found again.
+        if let Err(error) = self.save(&ready, Durability::Synced).await {
+            let error = self.state_unavailable(&error).about(&spec.names.name);
+            return Err(self.roll_back(record, error, listeners).await);
+        }
+        for stage in &stages {
+            self.metrics.stage(&stage.stage, launch, stage.seconds);
+        }
+        self.wake.notify_one();
+        Ok(self.answer(&ready))
+    }
+
+    /// The answer of a create.
+    pub(super) fn answer(&self, ready: &Record) -> CreateResult {
+        let owner = Caller { operator: true, ..Caller::hostd("create") };
+        CreateResult { clone: self.describe(ready, &owner), renewed: false }
+    }
+
+    /// Run these steps and note each. Answers where the service is, if it was among them.
+    pub(super) async fn run_steps(
+        self: &Arc<Self>,
+        record: &mut Record,
+        spec: &CloneSpec,
+        steps: &[Step],
+        progress: &mut Progress,
+    ) -> Result<Option<String>, RpcError> {
+        let mut endpoint = None;
+        for step in steps.iter().copied() {
+            if record.pool {
+                self.may_go_on().await?;
+            }
+            let made = progress.step(&step.to_string(), self.run_step(step, spec)).await;
+            let answer = made.map_err(|error| host_error(&error).step(step).about(&spec.names.name))?;
+            endpoint = answer.or(endpoint);
+            record.phase = Phase::Creating { reached: Some(step) };
+            // Not synced: after a power loss an older step is rolled back just the same.
+            self.save(record, Durability::Written)
+                .await
+                .map_err(|error| self.state_unavailable(&error).about(&spec.names.name))?;
+        }
+        Ok(endpoint)
+    }
+
+    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<String>, HostError> {
+        let name = spec.names.name.as_str();
+        let answer = self.bounded(name, step.ensure(&self.host, spec)).await?;
+        if self.host.answers_for(step.part()) {
+            return Ok(answer);
+        }
+        let seen = self.look(&spec.names, &[step.part()]).await?;
+        step.verify(spec, &seen).map_err(|why| {
+            let message = format!("the host reported success, but {why}");
+            HostError::new(
+                HostErrorKind::Failed,
+                name,
+                message,
+                "look at the host's log; hostctl doctor checks the host",
+            )
+        })?;
+        Ok(answer)
+    }
+
+    /// Undo what was made and answer the first error with the clean-up's errors beside it.
+    pub(super) async fn roll_back(
+        self: &Arc<Self>,
+        record: Record,
+        error: RpcError,
+        listeners: &Listeners,
+    ) -> RpcError {
+        let names = self.pool.names(record.slot);
+        let record = self.begin_destroy(record, &format!("its create failed: {error}")).await;
+        let claim = Claim::Clone(&record.clone_id);
+        let walked = self.walk(&names, claim, Progress::new(&names.name, listeners)).await;
+        self.rolled_back(record, error, walked).await
+    }
+
+    pub(super) async fn rolled_back(
+        self: &Arc<Self>,
+        record: Record,
+        error: RpcError,
+        walked: Walked,
+    ) -> RpcError {
+        let errors = match walked.ended {
+            Ended::Gone => Vec::new(),
+            Ended::Incomplete => walked.errors.clone(),
+        };
+        self.finish_destroy(record, &walked).await;
+        error.cleanup(errors)
+    }
+}

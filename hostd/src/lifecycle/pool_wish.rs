@@ -1,0 +1,45 @@
+//! What the warm pool shall be, and why a member is over: a part of [`super::reconcile`], as pure as it.
+
+use super::reconcile::Facts;
+use crate::api::{Flavor, Limits, SnapshotName};
+use crate::record::Record;
+
+/// What the members of the warm pool shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolWish {
+    /// The template's snapshot.
+    pub snapshot: SnapshotName,
+    /// What that snapshot is now; `None`: it could not be looked at, so nothing is held against anybody.
+    pub template: Option<String>,
+    /// Their limits.
+    pub limits: Limits,
+    /// The flavours.
+    pub flavors: Vec<Flavor>,
+    /// How many of each.
+    pub size: usize,
+}
+
+/// Why the warm pool does not want this member any more, if it does not.
+pub(super) fn why_not_wanted(
+    record: &Record,
+    flavor: Flavor,
+    template: &str,
+    facts: &Facts<'_>,
+) -> Option<String> {
+    let Some(wish) = facts.wish else { return Some("there is no warm pool any more".into()) };
+    let same = |other: &&Record| other.pooled() == Some(flavor) && other.slot < record.slot;
+    if record.snapshot != wish.snapshot || record.limits != wish.limits || !wish.flavors.contains(&flavor) {
+        return Some("it was made for another configuration".into());
+    }
+    if wish.template.as_ref().is_some_and(|now| now != template) {
+        return Some("its template changed since".into());
+    }
+    if facts.records.values().filter(same).count() >= wish.size {
+        return Some("the warm pool has enough without it".into());
+    }
+    match facts.now.until(&record.deadline) {
+        None => Some("the host was restarted since it was made".into()),
+        Some(left) if left.is_zero() => Some("it is too old".into()),
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,330 @@
+//! The warm pool on the real kernel: members stand still, wake up well, and carry nothing from one task to the next.
+//!
+//! Each test runs in a private machine that it makes itself (see `lab`). `HOSTD_TEST_CYCLES` sets the number of tasks.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod daemon;
+mod lab;
+
+use daemon::{Daemon, Home, create, until};
+use hostd::api::{CloneInfo, CloneParams, CreateParams, Launch, ListParams, PoolStatus, StatusParams};
+use hostd::client::Client;
+use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A number plus the slot is the user of the slot's clone.
+const UID_BASE: u32 = 61000;
+
+fn home(lab: &Lab, more: &[&str]) -> Home {
+    let settings = lab.settings();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    Home::new(&settings)
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
+}
+
+async fn pool(client: &Client) -> PoolStatus {
+    client.status(StatusParams::default()).await.unwrap().warm_pool.expect("a warm pool")
+}
+
+/// Wait until the pool is full.
+async fn filled(home: &Home, client: &Client) -> PoolStatus {
+    let full = async || {
+        let pool = pool(client).await;
+        pool.members.len() as u64 == pool.size * pool.flavors.len() as u64
+    };
+    tokio::time::timeout(daemon::PATIENCE, until("the pool is full", full))
+        .await
+        .unwrap_or_else(|_| panic!("{}", home.log()));
+    pool(client).await
+}
+
+/// A clone of the pool, and nothing else will do.
+async fn claim(home: &Home, client: &Client, wish: CreateParams) -> CloneInfo {
+    let made = client.create(wish).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log()));
+    assert_eq!(made.clone.launch, Some(Launch::Warm), "{}", home.log());
+    made.clone
+}
+
+async fn destroy(client: &Client, clone: &CloneInfo) {
+    let clone_id = clone.clone_id.clone().unwrap();
+    client.destroy(CloneParams { name: clone.name.clone(), clone_id, progress_token: None }).await.unwrap();
+}
+
+fn slot_number(name: &str) -> u32 {
+    name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
+}
+
+/// The processes of a clone: those of its user.
+fn processes(name: &str) -> Vec<u32> {
+    let uid = UID_BASE + slot_number(name);
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("Uid:")).unwrap_or_default();
+        line.split_whitespace().nth(1) == Some(&uid.to_string()) && !status.contains("State:\tZ")
+    })
+    .collect()
+}
+
+/// State and processor time of a process.
+fn state(pid: u32) -> (String, u64) {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    (fields[0].to_owned(), fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap())
+}
+
+fn title(endpoint: &str) -> (String, String) {
+    Page::open(endpoint).load(&format!("http://{PUBLIC}:{PORT}/"), LIMIT)
+}
+
+fn same(before: &[(String, String)], after: &[(String, String)]) {
+    for ((what, before), (_, after)) in before.iter().zip(after) {
+        assert!(before == after, "{what} before:\n{before}\nafter:\n{after}");
+    }
+}
+
+#[test]
+fn members_stand_still_and_wake_up_well() {
+    in_private_machine("members_stand_still_and_wake_up_well", |lab| {
+        let home = home(lab, &["pool.size=2", "pool.refill_percent=100"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let members = filled(&home, &client).await.members;
+            let frozen: Vec<u32> =
+                members.iter().flat_map(|member| processes(member.name.as_str())).collect();
+            assert!(frozen.len() >= 4, "two browsers: {frozen:?}");
+            let before: Vec<_> = frozen.iter().map(|pid| state(*pid)).collect();
+            assert!(before.iter().all(|(state, _)| state == "T"), "{before:?}");
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let after: Vec<_> = frozen.iter().map(|pid| state(*pid)).collect();
+            assert_eq!(before, after, "not one tick of a processor");
+
+            let clone = claim(&home, &client, create("task")).await;
+            println!("stages {:?}", clone.stages);
+            let seen = tokio::task::block_in_place(|| title(clone.endpoint.as_ref().unwrap()));
+            assert_eq!(seen, ("rendered".to_owned(), String::new()), "{}", home.log());
+            assert!(processes(clone.name.as_str()).iter().all(|pid| state(*pid).0 != "T"));
+
+            // A browser that dies while it stands still is noticed at the claim, and another member is handed out.
+            let waiting = filled(&home, &client).await.members;
+            let doomed = waiting.iter().min_by_key(|member| member.seconds_left).unwrap().name.clone();
+            let pids = processes(doomed.as_str());
+            for pid in pids {
+                let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
+                let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+            }
+            let other = claim(&home, &client, create("other")).await;
+            assert_ne!(other.name, doomed);
+            let seen = tokio::task::block_in_place(|| title(other.endpoint.as_ref().unwrap()));
+            assert_eq!(seen.0, "rendered", "{seen:?}");
+            let now = filled(&home, &client).await;
+            assert_eq!((now.hits, now.drained), (2, 1), "{now:?}");
+            destroy(&client, &clone).await;
+            destroy(&client, &other).await;
+            daemon.stop().await;
+        });
+    });
+}
+
+#[test]
+fn members_outlive_hostd_and_end_with_its_stop() {
+    in_private_machine("members_outlive_hostd_and_end_with_its_stop", |lab| {
+        let home = home(lab, &["pool.size=1", "pool.refill_percent=100"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let before = {
+                let client = daemon.client().await;
+                let member = filled(&home, &client).await.members.remove(0);
+                let info = client.list(ListParams { name: Some(member.name), tenant: None }).await.unwrap();
+                info.clones[0].clone_id.clone()
+            };
+            daemon.kill9().await;
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            until("the member was adopted", async || home.log().contains("was adopted")).await;
+            let taken = claim(&home, &client, create("after")).await;
+            assert_eq!(taken.clone_id, before, "the same clone, from before the kill");
+            let seen = tokio::task::block_in_place(|| title(taken.endpoint.as_ref().unwrap()));
+            assert_eq!(seen.0, "rendered", "{seen:?}");
+            destroy(&client, &taken).await;
+            filled(&home, &client).await;
+            drop(client);
+            daemon.stop().await;
+            for entry in fs::read_dir(home.path().join("state/records")).unwrap() {
+                let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+                assert!(text.contains("quarantined"), "{text}");
+            }
+            for slot in 1..=40 {
+                let left = processes(&format!("browsertask{slot:03}"));
+                assert!(left.is_empty(), "slot {slot}: {left:?}");
+            }
+        });
+    });
+}
+
+/// Something that no task may ever find but the one that left it.
+fn canary(task: usize) -> String {
+    format!("canary-of-task-{task}-{}", "x".repeat(12))
+}
+
+/// The writable places of a clone, as the host sees them: its files, and what is only in memory, by way of a process.
+fn places(home: &Home, name: &str) -> Vec<PathBuf> {
+    // Not one of those that guard the sandbox from outside: they see this machine's own folders.
+    let own = |path: &Path| {
+        path.metadata().is_ok_and(|meta| meta.dev() != Path::new("/tmp").metadata().unwrap().dev())
+    };
+    let inside = processes(name)
+        .into_iter()
+        .map(|pid| PathBuf::from(format!("/proc/{pid}/root")))
+        .find(|root| own(&root.join("tmp")) && own(&root.join("dev/shm")))
+        .expect("a process that sees the sandbox's folders");
+    let files = home.path().join("clones").join(name);
+    let mut places: Vec<PathBuf> = ["profile", "downloads", "media"].map(|folder| files.join(folder)).into();
+    places.extend(["tmp", "dev/shm"].map(|folder| inside.join(folder)));
+    places
+}
+
+/// Every file below a folder whose name or content holds the word.
+fn search(folder: &Path, word: &str, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let (path, kind) = (entry.path(), entry.file_type());
+        let Ok(kind) = kind else { continue };
+        let named = entry.file_name().to_string_lossy().contains(word);
+        if kind.is_dir() {
+            search(&path, word, found);
+        } else if named
+            || (kind.is_file()
+                && fs::read(&path)
+                    .is_ok_and(|bytes| bytes.windows(word.len()).any(|part| part == word.as_bytes())))
+        {
+            found.push(path);
+        }
+    }
+}
+
+/// What a page of the same site finds: cookies, storage, caches, databases, the worker's own files.
+const READ: &str = "(async () => {
+    const caches_ = [];
+    if (self.caches) for (const name of await caches.keys()) caches_.push(name);
+    const databases = self.indexedDB.databases ? (await indexedDB.databases()).map(d => d.name) : [];
+    return JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, caches_, databases, history.length]);
+})()";
+
+fn plant(canary: &str) -> String {
+    format!(
+        "(async () => {{
+            document.cookie = '{canary}=1; max-age=86400';
+            localStorage.setItem('{canary}', '{canary}');
+            sessionStorage.setItem('{canary}', '{canary}');
+            await new Promise((good, bad) => {{
+                const open = indexedDB.open('{canary}', 1);
+                open.onupgradeneeded = () => open.result.createObjectStore('{canary}').put('{canary}', 1);
+                open.onsuccess = good; open.onerror = bad;
+            }});
+            return document.cookie;
+        }})()"
+    )
+}
+
+#[test]
+fn nothing_passes_from_one_task_to_the_next() {
+    in_private_machine("nothing_passes_from_one_task_to_the_next", |lab| {
+        let told = std::env::var("HOSTD_TEST_CYCLES").ok();
+        let tasks: usize = told.map_or(6, |text| text.parse().expect("HOSTD_TEST_CYCLES is a number"));
+        // So few slots that the tasks follow each other in them.
+        let home = home(lab, &["pool.size=2", "pool.refill_percent=100", "pool.last_slot=3"]);
+        block_on(async {
+            let daemon: Daemon = home.start().await;
+            let client = daemon.client().await;
+            let mut used = Vec::new();
+            for task in 0..tasks {
+                filled(&home, &client).await;
+                let clone = claim(&home, &client, create(format!("task-{task}"))).await;
+                let name = clone.name.to_string();
+                tokio::task::block_in_place(|| {
+                    let places = places(&home, &name);
+                    for earlier in 0..task {
+                        let mut found = Vec::new();
+                        places.iter().for_each(|place| search(place, &canary(earlier), &mut found));
+                        assert_eq!(
+                            found,
+                            Vec::<PathBuf>::new(),
+                            "task {task} finds what task {earlier} left"
+                        );
+                    }
+                    let mut page = Page::open(clone.endpoint.as_ref().unwrap());
+                    let url = format!("http://{PUBLIC}:{PORT}/");
+                    assert_eq!(page.load(&url, LIMIT).0, "rendered");
+                    let fresh = page.evaluate(READ);
+                    assert_eq!(
+                        fresh, "[\"\",{},{},[],[],2]",
+                        "task {task} has a browser that knows of nothing"
+                    );
+                    // Every place is written to, and really was.
+                    let mine = canary(task);
+                    for place in &places {
+                        fs::write(place.join(&mine), &mine)
+                            .unwrap_or_else(|error| panic!("{place:?}: {error}"));
+                    }
+                    // Its address goes into the browser's cache and history.
+                    assert_eq!(page.load(&format!("{url}?{mine}"), LIMIT).0, "rendered");
+                    let cookie = page.evaluate(&plant(&mine));
+                    assert!(cookie.as_str().unwrap().contains(&mine), "{cookie}");
+                    let known = page.evaluate(READ);
+                    assert_eq!(known.as_str().unwrap().matches(&mine).count(), 6, "{known}");
+                    let mut found = Vec::new();
+                    places.iter().for_each(|place| search(place, &mine, &mut found));
+                    assert!(found.len() >= places.len(), "{found:?}");
+                });
+                used.push(name);
+                destroy(&client, &clone).await;
+            }
+            let slots: std::collections::BTreeSet<&String> = used.iter().collect();
+            println!("{tasks} tasks in {} slots", slots.len());
+            assert!(slots.len() < tasks || tasks < 4, "no slot was used twice: {used:?}");
+            daemon.stop().await;
+        });
+    });
+}
+
+#[test]
+fn a_full_pool_is_left_without_a_trace() {
+    in_private_machine("a_full_pool_is_left_without_a_trace", |lab| {
+        let home =
+            home(lab, &["pool.size=1", "pool.flavors=[\"ready\",\"basic\"]", "pool.refill_percent=100"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            filled(&home, &client).await;
+            let warm = claim(&home, &client, create("warm")).await;
+            // With the ready one gone the basic one is next, unless the pool was quicker.
+            let next = client.create(create("next")).await.unwrap().clone;
+            assert!(matches!(next.launch, Some(Launch::Basic | Launch::Warm)), "{next:?}");
+            let seen = tokio::task::block_in_place(|| title(next.endpoint.as_ref().unwrap()));
+            assert_eq!(seen.0, "rendered", "{seen:?}");
+            destroy(&client, &warm).await;
+            destroy(&client, &next).await;
+            filled(&home, &client).await;
+            drop(client);
+            daemon.stop().await;
+            let daemon = home.start().await;
+            filled(&home, &daemon.client().await).await;
+            daemon.stop().await;
+            let before = lab.inventory(home.path());
+            let daemon = home.start().await;
+            filled(&home, &daemon.client().await).await;
+            daemon.stop().await;
+            same(&before, &lab.inventory(home.path()));
+        });
+    });
+}

@@ -1,0 +1,594 @@
+//! The warm pool on the fake host: what a claim is, and everything that can come between.
+#![allow(clippy::unwrap_used)]
+
+mod rig;
+
+use hostd::api::{CloneState, CreateParams, CreateResult, ErrorCode, Flavor, Launch, Limits, RpcError};
+use hostd::config::Config;
+use hostd::host::fake::{Fault, FaultKind, HostCall, When};
+use rig::{Rig, caller, operator, params, request, slot};
+use std::time::Duration;
+
+/// A rig with a warm pool of this size, filled.
+async fn with_pool(size: u16, change: impl FnOnce(&mut Config)) -> Rig {
+    let rig = Rig::with(|config| {
+        config.pool.size = size;
+        change(config);
+    })
+    .await;
+    rig.refill().await;
+    rig
+}
+
+fn on_paused_time(test: impl Future<Output = ()>) {
+    rig::runtime().block_on(test);
+}
+
+fn launch(result: &CreateResult) -> Launch {
+    result.clone.launch.unwrap()
+}
+
+async fn ask(rig: &Rig, wish: CreateParams) -> Result<CreateResult, RpcError> {
+    rig.engine.create(&caller(1000), wish, None).await
+}
+
+#[test]
+fn a_create_takes_a_member() {
+    on_paused_time(async {
+        let rig = with_pool(2, |_| {}).await;
+        let members = rig.members();
+        assert_eq!(members.len(), 2);
+        assert_eq!(rig.check_settled("a full pool"), 0);
+        let mut wish = request("a");
+        (wish.tenant, wish.deadline_seconds) = (Some("acme".parse().unwrap()), Some(77));
+        let before = rig.host.calls();
+        let taken = ask(&rig, wish).await.unwrap();
+        let calls = rig.host.calls() - before;
+        assert_eq!(
+            calls, 4,
+            "firewall, template, thaw, and whether it answers: nothing is made or looked for"
+        );
+        assert_eq!((launch(&taken), taken.renewed), (Launch::Warm, false));
+        let clone = &taken.clone;
+        assert!(members.contains(&clone.name) && clone.endpoint.is_some(), "{clone:?}");
+        assert_eq!((clone.deadline_seconds_left, clone.owner_uid), (Some(77), Some(1000)));
+        assert_eq!(clone.tenant.as_ref().unwrap().as_str(), "acme");
+        let stages: Vec<&str> = clone.stages.iter().map(|stage| stage.stage.as_str()).collect();
+        assert_eq!(stages, ["thaw", "service", "total"]);
+        rig.engine.reconcile_now().await;
+        assert_eq!((rig.check_settled("one taken"), rig.members().len()), (1, 1));
+        rig.refill().await;
+        assert_eq!((rig.check_settled("filled again"), rig.members().len()), (1, 2));
+        let pool = rig.engine.status().pool.unwrap();
+        assert_eq!((pool.hits, pool.misses_empty, pool.misses_unfit, pool.drained), (1, 0, 0, 0));
+    });
+}
+
+#[test]
+fn a_used_clone_never_returns() {
+    on_paused_time(async {
+        let rig = with_pool(1, |_| {}).await;
+        let clone = rig.create("a").await.unwrap().clone;
+        rig.destroy(&clone).await.unwrap();
+        assert_eq!(rig.states()[clone.name.as_str()], CloneState::Quarantined);
+        assert!(rig.members().is_empty());
+        rig.refill().await;
+        assert_ne!(rig.members(), [clone.name], "its slot rests");
+    });
+}
+
+#[test]
+fn an_empty_pool_is_an_ordinary_create() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| config.pool.size = 1).await;
+        assert_eq!(launch(&rig.create("a").await.unwrap()), Launch::Cold);
+        assert_eq!(rig.engine.status().pool.unwrap().misses_empty, 1);
+    });
+}
+
+#[test]
+fn a_basic_member_has_its_browser_started() {
+    on_paused_time(async {
+        let rig = with_pool(1, |config| config.pool.flavors = vec![Flavor::Basic]).await;
+        assert!(!rig.host.ours().iter().any(|object| object.starts_with("process")), "no browser yet");
+        let taken = rig.create("a").await.unwrap();
+        assert_eq!(launch(&taken), Launch::Basic);
+        let stages: Vec<&str> = taken.clone.stages.iter().map(|stage| stage.stage.as_str()).collect();
+        assert_eq!(stages, ["service", "total"]);
+        assert_eq!(rig.check_settled("with its browser"), 1);
+    });
+}
+
+#[test]
+fn ready_members_go_first() {
+    on_paused_time(async {
+        let rig = with_pool(1, |config| config.pool.flavors = vec![Flavor::Basic, Flavor::Ready]).await;
+        let launches = [rig.create("a").await, rig.create("b").await, rig.create("c").await]
+            .map(|made| launch(&made.unwrap()));
+        assert_eq!(launches, [Launch::Warm, Launch::Basic, Launch::Cold]);
+    });
+}
+
+#[test]
+fn two_claims_for_the_last_member() {
+    on_paused_time(async {
+        let rig = with_pool(1, |_| {}).await;
+        rig.host.set_latency(Duration::from_millis(10));
+        let (one, two) = tokio::join!(rig.create("a"), rig.create("b"));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_ne!(one.clone.name, two.clone.name);
+        let mut launches = [launch(&one), launch(&two)];
+        launches.sort_by_key(|launch| launch.word());
+        assert_eq!(launches, [Launch::Cold, Launch::Warm]);
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("both are whole"), 2);
+    });
+}
+
+#[test]
+fn the_same_request_twice_is_one_clone() {
+    on_paused_time(async {
+        let rig = with_pool(2, |_| {}).await;
+        rig.host.set_latency(Duration::from_millis(10));
+        let (one, two) = tokio::join!(rig.create("a"), rig.create("a"));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_eq!(one.clone.clone_id, two.clone.clone_id, "at once");
+        let again = rig.create("a").await.unwrap();
+        assert!(again.renewed && again.clone.clone_id == one.clone.clone_id, "and later");
+        assert_eq!((rig.members().len(), rig.engine.status().pool.unwrap().hits), (1, 1));
+        let other = rig.engine.create(&caller(1001), request("a"), None).await.unwrap_err();
+        assert_eq!(other.code(), ErrorCode::RequestConflict);
+    });
+}
+
+#[test]
+fn a_member_whose_browser_died_is_passed_over() {
+    on_paused_time(async {
+        for flavors in [vec![Flavor::Ready], vec![Flavor::Basic]] {
+            let basic = flavors == [Flavor::Basic];
+            let rig = with_pool(2, |config| config.pool.flavors = flavors).await;
+            let dead = rig.engine.pool().slot_of_name(rig.members()[0].as_str()).unwrap();
+            match basic {
+                true => rig.host.kill_jail(dead),
+                false => rig.host.kill_browser(dead),
+            }
+            let taken = rig.create("a").await.unwrap();
+            assert_eq!(launch(&taken), if basic { Launch::Basic } else { Launch::Warm });
+            assert_ne!(taken.clone.name, rig.engine.pool().name(dead));
+            // The dead one goes by itself.
+            rig.settle().await;
+            assert!(rig.members().is_empty());
+            assert_eq!(rig.check_settled("the dead one is gone"), 1);
+            assert_eq!(rig.engine.status().pool.unwrap().drained, 1);
+        }
+    });
+}
+
+#[test]
+fn a_template_that_changed_is_never_handed_out() {
+    on_paused_time(async {
+        let rig = with_pool(2, |_| {}).await;
+        rig.host.remake_template(&rig.config.host.snapshot);
+        let made = rig.create("a").await.unwrap();
+        assert_eq!(launch(&made), Launch::Cold, "before anybody has noticed");
+        assert_eq!(rig.engine.status().pool.unwrap().misses_unfit, 1);
+        rig.engine.reconcile_now().await;
+        assert!(rig.members().is_empty(), "{:?}", rig.states());
+        rig.refill().await;
+        assert_eq!(launch(&rig.create("b").await.unwrap()), Launch::Warm);
+        rig.host.remove_template(&rig.config.host.snapshot);
+        assert_eq!(rig.create("c").await.unwrap_err().code(), ErrorCode::TemplateUnusable);
+        rig.engine.reconcile_now().await;
+        assert!(rig.members().is_empty());
+        assert!(rig.engine.refill_now().await.is_err());
+        assert!(rig.engine.status().pool.unwrap().problem.unwrap().contains("cannot be filled"));
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("what was given stays"), 2);
+    });
+}
+
+#[test]
+fn a_template_that_changes_while_a_member_is_made_makes_it_an_old_one() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| config.pool.size = 1).await;
+        rig.host.set_latency(Duration::from_millis(10));
+        let refill = rig.refill();
+        let change = async {
+            tokio::time::sleep(Duration::from_millis(120)).await;
+            assert!(rig.members().is_empty(), "still being made");
+            rig.host.remake_template(&rig.config.host.snapshot);
+        };
+        tokio::join!(refill, change);
+        assert_eq!(rig.members().len(), 1);
+        assert_eq!(launch(&rig.create("a").await.unwrap()), Launch::Cold);
+    });
+}
+
+#[test]
+fn a_claim_races_a_drain() {
+    on_paused_time(async {
+        let (mut warm, mut cold) = (0, 0);
+        for delay in 0..40 {
+            let rig = with_pool(1, |_| {}).await;
+            rig.host.set_latency(Duration::from_millis(4));
+            let member = rig.list().into_values().next().unwrap();
+            let drain = async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                // Fails when the claim was first: then it is somebody's, and the operator meant the member.
+                let _ = rig.engine.destroy(&operator(), params(&member), None).await;
+            };
+            let claim = async {
+                tokio::time::sleep(Duration::from_millis(delay)).await;
+                rig.create("a").await.unwrap()
+            };
+            let ((), claimed) = tokio::join!(drain, claim);
+            match claimed.clone.launch {
+                // The operator's destroy named exactly this clone, and came later.
+                Some(Launch::Warm) => warm += 1,
+                _ => {
+                    cold += 1;
+                    assert_ne!(claimed.clone.clone_id, member.clone_id);
+                    rig.engine.reconcile_now().await;
+                    assert_eq!(rig.states()[claimed.clone.name.as_str()], CloneState::Ready);
+                }
+            }
+            rig.settle().await;
+            rig.check_settled(&format!("claim after {delay} ms"));
+        }
+        assert!(warm > 0 && cold > 0, "{warm} claims were first, {cold} drains");
+    });
+}
+
+#[test]
+fn a_claim_races_the_timer() {
+    on_paused_time(async {
+        let (mut warm, mut cold) = (0, 0);
+        for delay in 0..60 {
+            let rig = with_pool(1, |_| {}).await;
+            rig.host.set_latency(Duration::from_millis(4));
+            rig.host.remove_interface(slot(1));
+            // The timer sees that it is broken and drains it; the claim may come before, between and after.
+            let timer = async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                rig.engine.reconcile_now().await;
+            };
+            let claim = async {
+                tokio::time::sleep(Duration::from_millis(delay)).await;
+                rig.create("a").await.unwrap()
+            };
+            let ((), claimed) = tokio::join!(timer, claim);
+            let warm_one = claimed.clone.launch == Some(Launch::Warm);
+            (warm, cold) = (warm + u32::from(warm_one), cold + u32::from(!warm_one));
+            rig.engine.reconcile_now().await;
+            let shown = rig.list().remove(&claimed.clone.name).unwrap();
+            assert_eq!(shown.clone_id, claimed.clone.clone_id, "whoever got it keeps it");
+            let expected = if warm_one { CloneState::Broken } else { CloneState::Ready };
+            assert_eq!(shown.state, expected, "after {delay} ms");
+        }
+        assert!(warm > 0 && cold > 0, "{warm} claims were first, {cold} drains");
+    });
+}
+
+#[test]
+fn a_refill_races_shutdown() {
+    on_paused_time(async {
+        for delay in (0..260).step_by(4) {
+            let rig = Rig::with(|config| config.pool.size = 2).await;
+            rig.host.set_latency(Duration::from_millis(4));
+            let engine = rig.engine.clone();
+            let refill = tokio::spawn(async move {
+                let _ = engine.refill_now().await;
+            });
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            assert_eq!(rig.engine.shutdown().await, 0, "everything ends in time");
+            refill.await.unwrap();
+            let left = rig.host.ours();
+            assert!(left.is_empty(), "stopped after {delay} ms: {left:?}");
+            let states = rig.states();
+            assert!(states.values().all(|state| *state == CloneState::Quarantined), "{delay} ms: {states:?}");
+        }
+    });
+}
+
+#[test]
+fn stopping_drains_the_pool_and_nothing_else() {
+    on_paused_time(async {
+        let mut rig = with_pool(2, |_| {}).await;
+        let clone = rig.create("a").await.unwrap().clone;
+        rig.refill().await;
+        assert_eq!(rig.engine.shutdown().await, 0);
+        assert!(rig.members().is_empty());
+        rig.restart().await;
+        rig.settle().await;
+        assert_eq!(rig.check_settled("after the restart"), 1);
+        assert_eq!(rig.list()[&clone.name].clone_id, clone.clone_id);
+    });
+}
+
+#[test]
+fn members_outlive_a_crash_if_they_are_well() {
+    on_paused_time(async {
+        let mut rig = with_pool(3, |_| {}).await;
+        let before = rig.list();
+        let names = rig.members();
+        let numbers: Vec<_> =
+            names.iter().map(|name| rig.engine.pool().slot_of_name(name.as_str()).unwrap()).collect();
+        rig.host.kill_browser(numbers[0]);
+        rig.host.set_frozen(numbers[1], false);
+        rig.restart().await;
+        rig.engine.reconcile_now().await;
+        rig.refill().await;
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("adopted"), 0);
+        let after = rig.list();
+        let kept = |name| after.get(name).map(|clone| &clone.clone_id) == Some(&before[name].clone_id);
+        assert_eq!([kept(&names[0]), kept(&names[1]), kept(&names[2])], [false, true, true]);
+        assert_eq!(rig.members().len(), 3, "the dead one was replaced");
+        let taken = rig.create("a").await.unwrap();
+        assert_eq!(launch(&taken), Launch::Warm);
+    });
+}
+
+#[test]
+fn a_crash_while_a_member_is_made_leaves_nothing() {
+    on_paused_time(async {
+        let mut rig = Rig::with(|config| config.pool.size = 1).await;
+        rig.host.inject(Fault::once(HostCall::EnsureJail, FaultKind::Crash(When::After)));
+        let engine = rig.engine.clone();
+        tokio::spawn(async move { engine.refill_now().await }).await.unwrap_err();
+        rig.restart().await;
+        rig.engine.reconcile_now().await;
+        assert!(rig.host.ours().is_empty(), "{:?}", rig.host.ours());
+        rig.refill().await;
+        rig.engine.reconcile_now().await;
+        assert_eq!((rig.check_settled("made anew"), rig.members().len()), (0, 1));
+    });
+}
+
+#[test]
+fn a_reboot_ends_every_member() {
+    on_paused_time(async {
+        let mut rig = with_pool(2, |_| {}).await;
+        rig.reboot().await;
+        assert_eq!(launch(&rig.create("a").await.unwrap()), Launch::Cold, "also before the timer has run");
+        rig.settle().await;
+        assert!(rig.members().is_empty());
+        assert_eq!(rig.check_settled("after the reboot"), 1);
+    });
+}
+
+#[test]
+fn limits_are_applied_where_the_host_can() {
+    on_paused_time(async {
+        let rig = with_pool(3, |_| {}).await;
+        let mut wish = request("a");
+        wish.limits =
+            Some(Limits { memory_bytes: Some(512 << 20), cpu_percent: Some(50), ..Limits::default() });
+        let taken = ask(&rig, wish.clone()).await.unwrap();
+        assert_eq!(launch(&taken), Launch::Warm);
+        let on = taken.clone.limits.unwrap();
+        assert_eq!((on.memory_bytes, on.cpu_percent), (Some(512 << 20), Some(50)));
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("with its own limits"), 1);
+        assert!(ask(&rig, wish).await.unwrap().renewed);
+        let mut wish = request("b");
+        wish.limits = Some(Limits { open_files: Some(64), ..Limits::default() });
+        assert_eq!(
+            launch(&ask(&rig, wish).await.unwrap()),
+            Launch::Cold,
+            "what a process brought along stays"
+        );
+        let mut wish = request("c");
+        wish.limits = Some(Limits { memory_bytes: Some(512 << 20), ..Limits::default() });
+        rig.host.inject(Fault::once(HostCall::EnsureLimits, FaultKind::Lie));
+        let taken = ask(&rig, wish).await.unwrap();
+        assert_eq!(
+            launch(&taken),
+            Launch::Warm,
+            "the second member, because the first one's limits did not come on"
+        );
+        rig.settle().await;
+        assert_eq!(rig.check_settled("in the end"), 3);
+        assert!(rig.members().is_empty());
+    });
+}
+
+#[test]
+fn another_snapshot_is_made() {
+    on_paused_time(async {
+        let rig = with_pool(1, |_| {}).await;
+        let mut wish = request("a");
+        wish.snapshot = Some("v2".parse().unwrap());
+        let made = ask(&rig, wish).await.unwrap();
+        assert_eq!((launch(&made), made.clone.snapshot.unwrap().as_str()), (Launch::Cold, "v2"));
+        assert_eq!(rig.members().len(), 1);
+    });
+}
+
+#[test]
+fn a_member_can_be_asked_for_by_name() {
+    on_paused_time(async {
+        let rig = with_pool(2, |_| {}).await;
+        let [first, second] = rig.members().try_into().unwrap();
+        let mut wish = request("a");
+        wish.name = Some(second.clone());
+        let taken = ask(&rig, wish).await.unwrap();
+        assert_eq!((launch(&taken), taken.clone.name), (Launch::Warm, second));
+        let mut wish = request("b");
+        (wish.name, wish.snapshot) = (Some(first.clone()), Some("v2".parse().unwrap()));
+        let made = ask(&rig, wish).await.unwrap();
+        assert_eq!((launch(&made), made.clone.name), (Launch::Cold, first), "the member made room");
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("both by name"), 2);
+    });
+}
+
+#[test]
+fn the_pool_never_takes_a_place_that_somebody_needs() {
+    on_paused_time(async {
+        let rig = with_pool(2, |config| config.server.max_clones = 3).await;
+        let other = |id: &str| {
+            let mut wish = request(id);
+            wish.snapshot = Some("v2".parse().unwrap());
+            wish
+        };
+        for id in ["a", "b", "c"] {
+            assert_eq!(launch(&ask(&rig, other(id)).await.unwrap()), Launch::Cold);
+            rig.refill().await;
+            let all = rig.list().len();
+            assert!(all <= 3, "{all} clones");
+        }
+        assert_eq!(ask(&rig, other("d")).await.unwrap_err().code(), ErrorCode::HostFull);
+        assert!(rig.members().is_empty());
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("full of others' clones"), 3);
+    });
+}
+
+#[test]
+fn the_pool_never_takes_the_last_slot() {
+    on_paused_time(async {
+        let rig = with_pool(2, |config| config.pool.last_slot = 3).await;
+        assert_eq!(rig.members().len(), 2);
+        for id in ["a", "b", "c"] {
+            let mut wish = request(id);
+            wish.snapshot = Some("v2".parse().unwrap());
+            ask(&rig, wish).await.unwrap_or_else(|error| panic!("{id}: {error:?}"));
+            rig.refill().await;
+        }
+        assert_eq!(rig.list().values().filter(|clone| clone.state == CloneState::Ready).count(), 3);
+    });
+}
+
+#[test]
+fn caps_count_what_is_claimed_and_hold_for_claims_at_once() {
+    on_paused_time(async {
+        let rig = with_pool(3, |config| config.server.max_clones_per_tenant = 1).await;
+        rig.host.set_latency(Duration::from_millis(10));
+        let wish = |id: &str| {
+            let mut wish = request(id);
+            wish.tenant = Some("acme".parse().unwrap());
+            wish
+        };
+        let (one, two) = tokio::join!(ask(&rig, wish("a")), ask(&rig, wish("b")));
+        let refused = [one.as_ref().err(), two.as_ref().err()].into_iter().flatten().collect::<Vec<_>>();
+        assert_eq!(refused.iter().map(|error| error.code()).collect::<Vec<_>>(), [ErrorCode::TenantFull]);
+        assert_eq!(rig.members().len(), 2);
+    });
+}
+
+#[test]
+fn members_that_nobody_took_are_replaced() {
+    on_paused_time(async {
+        let rig = with_pool(1, |config| config.pool.max_age_seconds = 100).await;
+        let old = rig.list().into_values().next().unwrap();
+        rig.clock.advance(Duration::from_secs(101));
+        assert_eq!(
+            launch(&rig.create("a").await.unwrap()),
+            Launch::Cold,
+            "too old, and the timer has not run"
+        );
+        rig.engine.reconcile_now().await;
+        rig.refill().await;
+        let new = rig.list().into_values().find(|clone| clone.state == CloneState::Pooled).unwrap();
+        assert_ne!(new.clone_id, old.clone_id);
+        assert_eq!(rig.engine.status().pool.unwrap().drained, 1);
+    });
+}
+
+#[test]
+fn callers_come_first() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| config.pool.size = 1).await;
+        rig.host.set_latency(Duration::from_millis(10));
+        let create = async {
+            let made = rig.create("a").await.unwrap();
+            (made, rig.members().len(), rig.engine.status().pool.unwrap().refilling)
+        };
+        let refill = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            rig.refill().await;
+        };
+        let ((made, members, refilling), ()) = tokio::join!(create, refill);
+        assert_eq!((launch(&made), members, refilling), (Launch::Cold, 0, true), "the member waited");
+        assert_eq!(rig.members().len(), 1);
+    });
+}
+
+#[test]
+fn the_background_fills_the_pool_and_keeps_to_its_share() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| {
+            config.pool.size = 3;
+            // No limit of the host's that would hold a member back while it is made: then the pace has to.
+            config.clone_limits.cpu_percent = 1;
+            config.pool.refill_percent = 50;
+        })
+        .await;
+        rig.host.set_latency(Duration::from_millis(10));
+        tokio::spawn(rig.engine.clone().run_pool());
+        while rig.members().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let taken = rig.create("a").await.unwrap();
+        assert_eq!(launch(&taken), Launch::Warm);
+        while rig.members().len() < 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(rig.engine.shutdown().await, 0);
+        assert!(rig.members().is_empty());
+    });
+}
+
+#[test]
+fn what_is_frozen_by_hand_goes_on_and_what_waits_stands_still() {
+    on_paused_time(async {
+        let rig = with_pool(1, |_| {}).await;
+        let clone = rig.create("a").await.unwrap().clone;
+        rig.refill().await;
+        let number = |name: &str| rig.engine.pool().slot_of_name(name).unwrap();
+        rig.host.set_frozen(number(clone.name.as_str()), true);
+        rig.host.set_frozen(number(rig.members()[0].as_str()), false);
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.check_settled("repaired"), 1);
+    });
+}
+
+#[test]
+fn members_are_nobodys() {
+    on_paused_time(async {
+        let rig = with_pool(1, |_| {}).await;
+        let shown = rig.list().into_values().next().unwrap();
+        assert_eq!(shown.state, CloneState::Pooled);
+        let theirs = rig.engine.list(&caller(1000), &Default::default()).clones.remove(0);
+        assert_eq!((theirs.clone_id, theirs.endpoint), (None, None));
+        let denied = rig.engine.destroy(&caller(1000), params(&shown), None).await.unwrap_err();
+        assert_eq!(denied.code(), ErrorCode::Denied);
+        let told = rig.reap().await.unwrap();
+        assert!(told.reaped.is_empty() && told.kept[0].why.contains("warm pool"), "{told:?}");
+        rig.engine.destroy(&operator(), params(&shown), None).await.unwrap();
+        assert!(rig.host.ours().is_empty());
+    });
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_no_claim() {
+    on_paused_time(async {
+        let mut rig = with_pool(1, |_| {}).await;
+        let records = rig.config.paths.state.join("records");
+        let hidden = rig.config.paths.state.join("elsewhere");
+        std::fs::rename(&records, &hidden).unwrap();
+        let error = rig.create("a").await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::StateUnavailable);
+        // What is on disk then is older than what was done; the next start finds nothing of that member.
+        rig.settle().await;
+        std::fs::rename(&hidden, &records).unwrap();
+        rig.restart().await;
+        rig.settle().await;
+        rig.refill().await;
+        let taken = rig.create("a").await.unwrap();
+        assert!(!taken.renewed, "the request was not used up");
+        rig.settle().await;
+        assert_eq!(rig.check_settled("in the end"), 1);
+    });
+}

@@ -1,0 +1,251 @@
+//! Limits on a real cgroup v2 with a real systemd: a memory hog and a fork bomb are stopped, and the host does not notice.
+//!
+//! No container and no namespace has these, so the tests run in a machine of their own: `scripts/test --vm`.
+
+mod common;
+
+use common::{policy, program, shell};
+use sandbox::{Launch, Layer, LimitKeeper, Policy, Sandbox, Stdio};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// An emulated machine is slow, and nothing here waits for a time to pass.
+const PATIENCE: Duration = Duration::from_secs(300);
+const MEMORY: u64 = 96 << 20;
+const PROCESSES: u32 = 40;
+/// The ordinary user of the machine that the tests run in.
+const USER: &str = "tester";
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let done = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program}: {e}"));
+    let text = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{program} {arguments:?}: {text}");
+    text
+}
+
+fn limited() -> Policy {
+    let mut policy = policy();
+    policy.limits.memory_bytes = Some(MEMORY);
+    policy.limits.processes = Some(PROCESSES);
+    policy.limits.cpu_percent = Some(80);
+    policy
+}
+
+/// A sandbox with limits, and the lines that the program in it says.
+struct Limited {
+    sandbox: Sandbox,
+    lines: std::io::Lines<BufReader<std::io::PipeReader>>,
+    /// Its cgroup, by the kernel's word.
+    cgroup: PathBuf,
+}
+
+impl Limited {
+    fn start(parent: Option<&Path>, script: &str) -> Limited {
+        let (reader, writer) = std::io::pipe().expect("pipe");
+        let mut launch = Launch::new(shell(&limited(), script))
+            .stdout(Stdio::Descriptor(writer.into()))
+            .ready_timeout(PATIENCE);
+        if let Some(parent) = parent {
+            launch = launch.cgroup_parent(parent);
+        }
+        let sandbox = launch.spawn().unwrap_or_else(|error| panic!("{error}"));
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", sandbox.program_pid())).expect("its cgroup");
+        let inside = text.lines().find_map(|line| line.strip_prefix("0::/")).expect("cgroup v2");
+        let cgroup = Path::new("/sys/fs/cgroup").join(inside);
+        Limited { sandbox, lines: BufReader::new(reader).lines(), cgroup }
+    }
+
+    fn read(&self, file: &str) -> String {
+        let path = self.cgroup.join(file);
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).trim().to_owned()
+    }
+
+    /// A number from a file with one name and number a line.
+    fn count(&self, file: &str, name: &str) -> u64 {
+        let text = self.read(file);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} in {text}")).parse().expect("a number")
+    }
+
+    /// End it; nothing of it may be left.
+    fn end(mut self) {
+        self.sandbox.kill().expect("killed");
+        let cgroup = self.cgroup.clone();
+        drop(self);
+        until("the cgroup is gone", || !cgroup.exists());
+    }
+}
+
+/// Everything a keeper of limits must do, whoever it is.
+fn limits_are_kept(parent: Option<&Path>, expected: impl Fn(&LimitKeeper) -> bool) {
+    // The handle tells who keeps them, and the kernel has them.
+    let quiet = Limited::start(parent, "echo up; exec sleep 1000");
+    assert!(expected(quiet.sandbox.limits()), "{:?}", quiet.sandbox.limits());
+    assert!(quiet.sandbox.has(Layer::Limits));
+    assert_eq!(quiet.read("memory.max"), MEMORY.to_string());
+    assert_eq!(quiet.read("pids.max"), PROCESSES.to_string());
+    assert_eq!(quiet.read("cpu.max"), "80000 100000");
+    println!("kept by {:?} in {}", quiet.sandbox.limits(), quiet.cgroup.display());
+    quiet.end();
+
+    // A memory hog is ended by the kernel; what else is in the sandbox goes on.
+    let mut hog = Limited::start(
+        parent,
+        "head -c 400m /dev/zero | tail -c 400m >/dev/null; echo survived; exec sleep 1000",
+    );
+    let said = hog.lines.next().expect("the shell goes on after its hog").expect("text");
+    assert_eq!(said, "survived");
+    assert!(hog.count("memory.events", "oom_kill") >= 1, "{}", hog.read("memory.events"));
+    println!("memory hog: {}", hog.read("memory.events").replace('\n', ", "));
+    hog.end();
+
+    // A fork bomb fills its own cgroup and nothing else.
+    let bomb = Limited::start(parent, "bomb() { bomb | bomb & wait; }; bomb; exec sleep 1000");
+    until("the bomb is at its limit", || bomb.count("pids.events", "max") > 0);
+    let current: u32 = bomb.read("pids.current").parse().expect("a number");
+    assert!(current <= PROCESSES, "{current} processes");
+    println!("fork bomb: {current} of {PROCESSES} processes, {}", bomb.read("pids.events"));
+    for _ in 0..5 {
+        assert!(Command::new("true").status().expect("the host starts processes").success());
+    }
+    bomb.end();
+}
+
+/// The battery's own hog and bomb, under the same limits.
+fn the_battery_is_stopped(parent: Option<&Path>) {
+    let options = sandbox::battery::Options {
+        addresses: Vec::new(),
+        cgroup_parent: parent.map(Path::to_owned),
+        timeout: PATIENCE,
+        ..Default::default()
+    };
+    let report = sandbox::battery::run(&limited(), &options).expect("the battery runs");
+    for name in ["many-processes", "much-memory"] {
+        let finding = report.findings.iter().find(|finding| finding.name == name).expect("the probe ran");
+        assert!(matches!(finding.outcome, sandbox::battery::Outcome::Stopped(_)), "{finding:?}");
+    }
+    let open: Vec<_> = report.open().collect();
+    assert!(open.is_empty(), "{open:?}");
+}
+
+fn is_scope(keeper: &LimitKeeper) -> bool {
+    matches!(keeper, LimitKeeper::Scope(name) if name.ends_with(".scope"))
+}
+
+fn no_scope_is_left(manager: &[&str]) {
+    let listed =
+        || run("systemctl", &[manager, &["list-units", "--all", "--no-legend", "sandbox-*"]].concat());
+    until("systemd forgot the scopes", || listed().trim().is_empty());
+}
+
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn root_with_a_delegated_cgroup() {
+    // A unit that only holds the folder: its one process is in a group beside those that are made there.
+    let unit = "vm-holder.service";
+    let properties = ["Delegate=yes", "DelegateSubgroup=holder"].map(|p| format!("--property={p}"));
+    let mut arguments = vec!["--quiet", "--unit", unit];
+    arguments.extend(properties.iter().map(String::as_str));
+    arguments.extend(["/usr/bin/sleep", "infinity"]);
+    run("systemd-run", &arguments);
+    let inside = run("systemctl", &["show", "--property=ControlGroup", "--value", unit]);
+    assert!(inside.contains(unit), "{inside}");
+    let parent = Path::new("/sys/fs/cgroup").join(inside.trim().trim_start_matches('/'));
+    limits_are_kept(
+        Some(&parent),
+        |keeper| matches!(keeper, LimitKeeper::Cgroup(at) if at.starts_with(&parent)),
+    );
+    the_battery_is_stopped(Some(&parent));
+    run("systemctl", &["stop", unit]);
+    until("the folder goes with its unit", || !parent.exists());
+}
+
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn root_with_a_scope() {
+    limits_are_kept(None, is_scope);
+    the_battery_is_stopped(None);
+    no_scope_is_left(&[]);
+}
+
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn an_ordinary_user_with_a_scope() {
+    if nix::unistd::geteuid().is_root() {
+        run("loginctl", &["enable-linger", USER]);
+        let uid = run("id", &["-u", USER]);
+        let bus = PathBuf::from(format!("/run/user/{}/bus", uid.trim()));
+        until("the user's systemd is there", || bus.exists());
+        let own = std::env::current_exe().expect("own path");
+        let again = format!(
+            "XDG_RUNTIME_DIR=/run/user/{} {} --exact an_ordinary_user_with_a_scope --ignored --nocapture",
+            uid.trim(),
+            own.display()
+        );
+        let said = run("runuser", &["-l", USER, "-c", &again]);
+        assert!(said.contains("1 passed"), "{said}");
+        println!("{said}");
+        return;
+    }
+    limits_are_kept(None, is_scope);
+    the_battery_is_stopped(None);
+    no_scope_is_left(&["--user"]);
+}
+
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn a_launcher_that_is_killed_leaves_no_scope() {
+    const CHILD: &str = "SANDBOX_TEST_LAUNCHER";
+    if std::env::var_os(CHILD).is_some() {
+        let limited = Limited::start(None, "exec sleep 1000");
+        println!("cgroup {}", limited.cgroup.display());
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut child = Command::new(std::env::current_exe().expect("own path"))
+        .args(["--exact", "a_launcher_that_is_killed_leaves_no_scope", "--ignored", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("a launcher");
+    let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let cgroup = lines
+        .find_map(|line| line.expect("text").split_once("cgroup ").map(|(_, path)| PathBuf::from(path)))
+        .expect("it starts its sandbox");
+    assert!(cgroup.is_dir(), "{}", cgroup.display());
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    until("the scope is gone with the launcher", || !cgroup.exists());
+    no_scope_is_left(&[]);
+}
+
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn processor_time_is_bounded() {
+    // Two busy loops for a tenth of one processor: the kernel throttles them.
+    let mut policy = limited();
+    policy.limits.cpu_percent = Some(10);
+    let plan = program(&policy, "/usr/bin/sh", &["-c", "while :; do :; done & while :; do :; done"]);
+    let mut sandbox = Launch::new(plan).ready_timeout(PATIENCE).spawn().expect("starts");
+    let text = fs::read_to_string(format!("/proc/{}/cgroup", sandbox.program_pid())).expect("its cgroup");
+    let inside = text.lines().find_map(|line| line.strip_prefix("0::/")).expect("cgroup v2").to_owned();
+    let stat = Path::new("/sys/fs/cgroup").join(inside).join("cpu.stat");
+    until("the kernel throttles it", || {
+        let text = fs::read_to_string(&stat).unwrap_or_default();
+        let throttled = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        throttled.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count > 10)
+    });
+    sandbox.kill().expect("killed");
+}

@@ -1,0 +1,104 @@
+// Who runs the four stages: create a browser, connect to it, load the page, release it. All are driven by the same
+// Playwright, as the public benchmarks of the hosted services are.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import fs from "node:fs";
+import path from "node:path";
+
+export const PAGE = "http://203.0.113.10:8088/";
+/** Chromium refuses to be root with its own sandbox on; nobody else has this number here. */
+const USER = 61900;
+
+/** Run the stages and answer the milliseconds of each. */
+export async function stages(rival) {
+  const times = {};
+  let state;
+  for (const stage of ["create", "connect", "goto", "release"]) {
+    const began = performance.now();
+    state = await rival[stage](state);
+    times[stage] = performance.now() - began;
+  }
+  return times;
+}
+
+async function load(page) {
+  await page.goto(PAGE);
+  const title = await page.title();
+  if (title !== "rendered") throw new Error(`the page is called ${title}`);
+}
+
+const pageOf = (browser) => browser.contexts()[0].pages()[0] ?? browser.contexts()[0].newPage();
+
+let requests = 0;
+
+/** A clone of hostd: warm if the pool has one, which the caller sees to. */
+export const hostd = (client, chromium, launch, notes) => ({
+  async create() {
+    const { clone } = await client.create({ request_id: `bench-${process.pid}-${requests++}` });
+    if (clone.launch !== launch) throw new Error(`${clone.name} is ${clone.launch}, not ${launch}`);
+    notes?.push(clone.stages);
+    return { clone };
+  },
+  async connect({ clone }) {
+    const browser = await chromium.connectOverCDP(clone.endpoint);
+    return { clone, browser, page: await pageOf(browser) };
+  },
+  async goto(state) {
+    await load(state.page);
+    return state;
+  },
+  async release({ clone, browser }) {
+    await client.destroy({ name: clone.name, clone_id: clone.clone_id });
+    await browser.close().catch(() => {});
+  },
+});
+
+/** Playwright starts the browser itself, as it does by default. */
+export const playwright = (chromium, executablePath) => ({
+  create: () => chromium.launch({ executablePath }),
+  connect: async (browser) => ({ browser, page: await browser.newPage() }),
+  async goto(state) {
+    await load(state.page);
+    return state.browser;
+  },
+  release: (browser) => browser.close(),
+});
+
+/** The bare browser, or the browser behind a wrapper, with a debugging port. */
+export const bare = (chromium, executablePath, folder, wrapper) => ({
+  async create() {
+    const profile = fs.mkdtempSync(path.join(folder, "profile-"));
+    fs.chownSync(profile, USER, USER);
+    const line = [...(wrapper ? [wrapper] : []), executablePath, "--headless", "--remote-debugging-port=0",
+      "--no-first-run", `--user-data-dir=${profile}`, "about:blank"];
+    const child = spawn(line[0], line.slice(1), {
+      uid: USER, gid: USER, cwd: "/", detached: true, stdio: ["ignore", "ignore", "pipe"],
+      env: { PATH: "/usr/bin:/bin", HOME: profile, PROFILE: profile },
+    });
+    let said = "";
+    const endpoint = await new Promise((good, bad) => {
+      child.once("exit", (code) => bad(new Error(`the browser ended with ${code}: ${said}`)));
+      child.stderr.on("data", (text) => {
+        said += text;
+        const found = said.match(/DevTools listening on (ws:\S+)/);
+        if (found) good(found[1]);
+      });
+    });
+    return { child, profile, endpoint };
+  },
+  async connect(state) {
+    const browser = await chromium.connectOverCDP(state.endpoint);
+    return { ...state, browser, page: await pageOf(browser) };
+  },
+  async goto(state) {
+    await load(state.page);
+    return state;
+  },
+  async release({ child, profile, browser }) {
+    const gone = once(child, "exit");
+    process.kill(-child.pid, "SIGKILL");
+    await gone;
+    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 5 });
+    await browser.close().catch(() => {});
+  },
+});

@@ -1,0 +1,250 @@
+//! What a host does to those who clean up: busy datasets, dying jails, a firewall that is restarted or gone, limits that
+//! are off, jails that die by themselves. Each with its documented outcome, and nothing left in the end.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+mod lab;
+
+use lab::facts::{self, facts, of_slot, same};
+use lab::{Daemon, Lab, in_private_machine};
+use serde_json::{Value, json};
+
+fn status(daemon: &Daemon) -> Value {
+    daemon.call("host-status", json!({}))
+}
+
+fn folder(lab: &Lab, clone: &Value) -> std::path::PathBuf {
+    lab.jails().join(clone["name"].as_str().unwrap()).join("root")
+}
+
+#[test]
+fn busy_files_are_waited_for_forced_or_gone_on_with() {
+    in_private_machine("busy_files_are_waited_for_forced_or_gone_on_with", || {
+        let lab = Lab::new(&[]);
+        facts::plant_foreign(&lab);
+        let daemon = lab.ready();
+        let before = facts(&lab);
+
+        // They free after a while.
+        let clone = daemon.create("free-soon");
+        facts::hold(&lab.machine, &folder(&lab, &clone), Some(3), true);
+        daemon.destroy(&clone).unwrap();
+        same(&before, &facts(&lab), &lab);
+
+        // Only force helps.
+        let clone = daemon.create("forced");
+        facts::hold(&lab.machine, &folder(&lab, &clone), None, false);
+        daemon.destroy(&clone).unwrap();
+        same(&before, &facts(&lab), &lab);
+        let forced =
+            lab.machine.calls().iter().filter(|run| run.line().starts_with("zfs unmount -f")).count();
+        assert!(forced > 0, "nothing was forced");
+
+        // Nothing helps: the destroy says so, others are not in the way, and the reaper goes on when it can.
+        let clone = daemon.create("never");
+        let name = clone["name"].clone();
+        facts::hold(&lab.machine, &folder(&lab, &clone), None, true);
+        let refused = daemon.destroy(&clone).unwrap_err();
+        assert_eq!(refused.code, "incomplete", "{refused:?}");
+        assert!(refused.message.contains("busy"), "{refused:?}");
+        assert_eq!(daemon.state(&name), "incomplete");
+        let world = lab.machine.world();
+        assert!(!world.pf.main.tables["browser_tasks"].members.contains(clone["ip"].as_str().unwrap()));
+        assert!(world.jail(name.as_str().unwrap()).is_none(), "what can go has gone");
+        let other = daemon.create("beside-it");
+        assert_ne!(other["name"], name);
+        daemon.destroy(&other).unwrap();
+        lab.machine.change(|world| world.holds.clear());
+        lab.until("the reaper finishes", || daemon.state(&name).is_empty().then_some(()));
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn mounts_below_a_clone_go_deepest_first_and_the_operator_can_force_them() {
+    in_private_machine("mounts_below_a_clone_go_deepest_first_and_the_operator_can_force_them", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let before = facts(&lab);
+        let clone = daemon.create("mounts");
+        let root = folder(&lab, &clone);
+        let mnt = root.join("mnt");
+        for (kind, source, target) in
+            [("nullfs", lab.path("logs"), mnt.clone()), ("tmpfs", "tmpfs".into(), mnt.join("deep"))]
+        {
+            std::fs::create_dir_all(&target).unwrap();
+            lab.machine.run(&format!("mount -t {kind} {} {}", source.display(), target.display()));
+        }
+        facts::hold(&lab.machine, &mnt.join("deep"), None, false);
+        let refused = daemon.try_call(
+            "browser-clone-force-unmount",
+            json!({"name": clone["name"], "clone_id": clone["clone_id"]}),
+        );
+        assert_eq!(refused.unwrap_err().code, "not_destroying");
+        daemon.destroy(&clone).unwrap_or_else(|refused| panic!("{refused:?}\n{}", lab.log()));
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn a_slot_is_not_used_while_its_jail_is_dying() {
+    in_private_machine("a_slot_is_not_used_while_its_jail_is_dying", || {
+        let lab = Lab::new(&[]);
+        facts::plant_foreign(&lab);
+        let daemon = lab.ready();
+        let before = facts(&lab);
+        let clone = daemon.create("dies-slowly");
+        let name = clone["name"].as_str().unwrap();
+        // For ever, as far as this test can see.
+        lab.machine.change(|world| world.lingering.insert(name.to_owned(), 1_000_000));
+        daemon.destroy(&clone).unwrap_or_else(|refused| panic!("{refused:?}\n{}", lab.log()));
+        assert_eq!(
+            of_slot(&lab.machine.world(), name),
+            [format!("jail {name}")],
+            "all but the dying jail is gone"
+        );
+        let again = json!({"request_id": "same-slot", "name": name});
+        assert_eq!(daemon.try_create(again.clone()).unwrap_err().code, "name_taken");
+        lab.machine.change(|world| {
+            world.lingering.clear();
+            world.jails.retain(|jail| jail.dying.is_none());
+        });
+        let clone = lab.until("the slot is free again", || daemon.try_create(again.clone()).ok());
+        daemon.destroy(&clone).unwrap();
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn members_come_back_after_a_restart_of_pf() {
+    in_private_machine("members_come_back_after_a_restart_of_pf", || {
+        let lab = Lab::new(&[]);
+        facts::plant_foreign(&lab);
+        let daemon = lab.ready();
+        let clones: Vec<Value> = (0..3).map(|number| daemon.create(&format!("pf-{number}"))).collect();
+        let is_member = |clone: &Value| {
+            let world = lab.machine.world();
+            let table = world.pf.main.tables.get("browser_tasks");
+            table.is_some_and(|table| table.members.contains(clone["ip"].as_str().unwrap()))
+        };
+        assert!(clones.iter().all(is_member));
+        lab.write_pf_conf(true);
+        lab.machine.run("service pf restart");
+        assert!(!clones.iter().any(is_member), "a restart empties the table");
+        lab.until("the members are back", || clones.iter().all(is_member).then_some(()));
+        // The same without the anchor's rules, which hostd knows itself.
+        lab.machine.run("pfctl -a browser -F all");
+        lab.until("the anchor is back", || {
+            (!lab.machine.world().pf.anchors["browser"].filter.is_empty()).then_some(())
+        });
+        lab.until("the host is ready", || (status(&daemon)["egress"] == "ok").then_some(()));
+        for clone in &clones {
+            assert_eq!(daemon.state(&clone["name"]), "ready");
+            daemon.destroy(clone).unwrap();
+        }
+        lab.nobody_did_wrong();
+    });
+}
+
+/// Rules that are gone block nothing: the clones' bridge goes down until they are back, and no clone is made.
+fn without_rules(take_away: &str, give_back: &str) {
+    let lab = Lab::new(&[]);
+    let daemon = lab.ready();
+    lab.write_pf_conf(true);
+    let clone = daemon.create("firewall");
+    let bridge_is_up = || lab.machine.world().interface(0, "bridge72").unwrap().up;
+    assert!(bridge_is_up());
+    lab.machine.run(take_away);
+    lab.until("the bridge is down", || (!bridge_is_up()).then_some(()));
+    lab.until("the status tells", || (status(&daemon)["egress"] == "rules_missing").then_some(()));
+    let refused = daemon.try_create(json!({"request_id": "meanwhile"})).unwrap_err();
+    assert_eq!(refused.code, "host_not_ready", "{refused:?}");
+    assert!(!bridge_is_up());
+    let findings = daemon.call("host-status", json!({"checks": true}))["findings"].clone();
+    let told = |finding: &Value| finding["check"] == "egress" && finding["severity"] == "error";
+    assert!(findings.as_array().unwrap().iter().any(told), "{findings}");
+    lab.machine.run(&give_back.replace("PF_CONF", &lab.path("pf.conf").display().to_string()));
+    lab.until("the bridge is up", || bridge_is_up().then_some(()));
+    lab.until("the clone may go out", || {
+        let world = lab.machine.world();
+        world.pf.main.tables["browser_tasks"].members.contains(clone["ip"].as_str().unwrap()).then_some(())
+    });
+    let other = lab.until("clones are made", || daemon.try_create(json!({"request_id": "afterwards"})).ok());
+    for clone in [clone, other] {
+        daemon.destroy(&clone).unwrap();
+    }
+    lab.nobody_did_wrong();
+}
+
+#[test]
+fn the_bridge_is_down_while_the_ruleset_is_gone() {
+    in_private_machine("the_bridge_is_down_while_the_ruleset_is_gone", || {
+        without_rules("pfctl -F all", "pfctl -f PF_CONF");
+    });
+}
+
+#[test]
+fn the_bridge_is_down_while_pf_is_off() {
+    in_private_machine("the_bridge_is_down_while_pf_is_off", || without_rules("pfctl -d", "pfctl -e"));
+}
+
+#[test]
+fn without_racct_no_clone_is_made_and_the_doctor_says_why() {
+    in_private_machine("without_racct_no_clone_is_made_and_the_doctor_says_why", || {
+        let lab = Lab::new(&[]);
+        facts::plant_foreign(&lab);
+        lab.machine.change(|world| world.sysctl.insert("kern.racct.enable".into(), "0".into()));
+        let daemon = lab.ready();
+        let before = facts(&lab);
+        let refused = daemon.try_create(json!({"request_id": "unlimited"})).unwrap_err();
+        assert_eq!(refused.code, "host_not_ready", "{refused:?}");
+        assert!(refused.message.contains("RACCT/RCTL present, but disabled"), "{refused:?}");
+        assert!(refused.hint.contains("kern.racct.enable=1"), "{refused:?}");
+        same(&before, &facts(&lab), &lab);
+        let findings = daemon.call("host-status", json!({"checks": true}))["findings"].clone();
+        let racct = findings.as_array().unwrap().iter().find(|finding| finding["check"] == "racct").cloned();
+        assert_eq!(racct.unwrap_or_default()["severity"], "error", "{findings}");
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn a_jail_that_died_by_itself_is_broken_and_leaves_nothing() {
+    in_private_machine("a_jail_that_died_by_itself_is_broken_and_leaves_nothing", || {
+        let lab = Lab::new(&[]);
+        facts::plant_foreign(&lab);
+        let daemon = lab.ready();
+        let before = facts(&lab);
+        let clone = daemon.create("dies");
+        let name = clone["name"].as_str().unwrap();
+        // Its own end of the pair had got another name inside, and comes back to the host with it.
+        lab.machine.run(&format!("jexec {name} ifconfig e0b_bt{} name vnet0", &name[name.len() - 3..]));
+        lab.machine.run(&format!("jail -R {name}"));
+        lab.until("it is broken", || (daemon.state(&clone["name"]) == "broken").then_some(()));
+        lab.until("it may not go out", || {
+            let members = lab.machine.world().pf.main.tables["browser_tasks"].members.clone();
+            (!members.contains(clone["ip"].as_str().unwrap())).then_some(())
+        });
+        assert!(lab.machine.world().limits.iter().any(|limit| limit.whose == name), "rules outlive the jail");
+        daemon.destroy(&clone).unwrap();
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn the_doctor_finds_a_good_host_good() {
+    in_private_machine("the_doctor_finds_a_good_host_good", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let findings = daemon.call("host-status", json!({"checks": true}))["findings"].clone();
+        let bad: Vec<&Value> =
+            findings.as_array().unwrap().iter().filter(|finding| finding["severity"] == "error").collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+        lab.nobody_did_wrong();
+    });
+}
