@@ -282,6 +282,8 @@ pub enum Wrong {
     },
     /// It dies before it does anything.
     DiesBefore,
+    /// It dies between its two transactions: `zfs clone` has made the dataset and not set its properties.
+    DiesHalfway,
     /// It does everything and dies.
     DiesAfter,
 }

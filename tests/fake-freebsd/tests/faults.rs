@@ -38,11 +38,13 @@ const OF_DESTROY: [&[&str]; 10] = [
     &["jls "],
 ];
 
-fn ways() -> [(&'static str, Wrong); 4] {
+fn ways() -> [(&'static str, Wrong); 5] {
     let stderr = "fake: something nobody ever heard of\n".to_owned();
     [
         ("refuses", Wrong::Fails { code: 1, stderr }),
         ("dies before", Wrong::DiesBefore),
+        // Only a clone has two halves; every other command does all of it and dies.
+        ("dies halfway", Wrong::DiesHalfway),
         ("dies after", Wrong::DiesAfter),
         ("never ends", Wrong::Hangs),
     ]

@@ -269,6 +269,11 @@ impl Lab {
         wait_for(ask).unwrap_or_else(|| panic!("never: {what}\n{}", self.log()))
     }
 
+    /// Wait until so many commands were started. None: it takes too long.
+    pub fn count_up_to(&self, commands: usize) -> Option<()> {
+        wait_for(|| (self.machine.calls().len() >= commands).then_some(()))
+    }
+
     /// What must not have happened has not.
     pub fn nobody_did_wrong(&self) {
         let violations = self.machine.world().violations;
