@@ -34,6 +34,7 @@ mod network;
 mod processes;
 mod rctl;
 mod service;
+mod settings;
 #[cfg(test)]
 mod tests;
 
