@@ -14,7 +14,6 @@ pub mod linux;
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
 pub mod page;
-mod trusted;
 pub mod zfs;
 
 pub use native::{helper, show, templates};
