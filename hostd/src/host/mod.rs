@@ -257,6 +257,11 @@ pub trait Host: Send + Sync + 'static {
     /// The drivers at work, such as `storage` → `zfs`, for status and logs.
     fn drivers(&self) -> BTreeMap<String, String>;
 
+    /// Which of these limits this host does not keep, by their names in the contract. Nobody may believe they are on.
+    fn not_kept(&self, _: &Limits) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Everything a create needs, looked at one by one.
     fn checks(&self) -> impl Future<Output = Vec<Finding>> + Send;
 
