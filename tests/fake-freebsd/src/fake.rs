@@ -66,6 +66,18 @@ impl Said {
     }
 }
 
+/// What the faults make of a run.
+enum Struck {
+    /// Nothing.
+    Not,
+    /// It says this and does nothing.
+    Instead(Said),
+    /// It dies between its transactions.
+    Halfway,
+    /// It dies in the end.
+    After,
+}
+
 /// Who runs a tool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -103,17 +115,23 @@ impl Fake {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         calls::began(&fake.calls_file(), &name, &arguments);
         fake.check_environment(&name);
-        let (before, after) = fake.faults(&name, &arguments);
-        let said = match before {
-            Some(said) => said,
-            None => {
-                let caller = Caller { jid: 0, nobody: std::env::var_os(NOBODY).is_some() };
-                tools::run(&fake, &name, &arguments, caller)
+        let caller = Caller { jid: 0, nobody: std::env::var_os(NOBODY).is_some() };
+        let said = match fake.faults(&name, &arguments) {
+            Struck::Not => tools::run(&fake, &name, &arguments, caller),
+            Struck::Instead(said) => said,
+            Struck::Halfway => {
+                let given: Vec<usize> = (0..arguments.len()).filter(|at| arguments[*at] == "-o").collect();
+                let first = |at: &usize| !given.iter().any(|option| at == option || *at == option + 1);
+                let first =
+                    (0..arguments.len()).filter(first).map(|at| arguments[at].clone()).collect::<Vec<_>>();
+                tools::run(&fake, &name, &first, caller);
+                std::process::abort();
+            }
+            Struck::After => {
+                tools::run(&fake, &name, &arguments, caller);
+                std::process::abort();
             }
         };
-        if after {
-            std::process::abort();
-        }
         let _ = std::io::stdout().write_all(said.out.as_bytes());
         let _ = std::io::stderr().write_all(said.err.as_bytes());
         calls::ended(&fake.calls_file(), said.code);
@@ -185,8 +203,8 @@ impl Fake {
         }
     }
 
-    /// The faults of this run: what it says instead of doing anything, and whether it dies in the end.
-    fn faults(&self, name: &str, arguments: &[String]) -> (Option<Said>, bool) {
+    /// The faults of this run.
+    fn faults(&self, name: &str, arguments: &[String]) -> Struck {
         let line = format!("{name} {}", arguments.join(" "));
         let mut wrong = Vec::new();
         let struck = |fault: &world::Fault| fault.words.iter().all(|word| line.contains(word.as_str()));
@@ -201,18 +219,19 @@ impl Fake {
                 world.faults.retain(|fault| fault.times != Some(0));
             });
         }
-        let mut dies = false;
+        let mut struck = Struck::Not;
         for wrong in wrong {
             match wrong {
                 Wrong::Slow(milliseconds) => std::thread::sleep(Duration::from_millis(milliseconds)),
                 Wrong::Hangs => loop {
                     std::thread::sleep(Duration::from_secs(3600));
                 },
-                Wrong::Fails { code, stderr } => return (Some(Said::err(code, stderr)), false),
+                Wrong::Fails { code, stderr } => return Struck::Instead(Said::err(code, stderr)),
                 Wrong::DiesBefore => std::process::abort(),
-                Wrong::DiesAfter => dies = true,
+                Wrong::DiesHalfway => struck = Struck::Halfway,
+                Wrong::DiesAfter => struck = Struck::After,
             }
         }
-        (None, dies)
+        struck
     }
 }

@@ -135,6 +135,10 @@ pub struct Process {
     pub command: String,
     /// TERM does not end it.
     pub deaf: bool,
+    /// It stands still.
+    pub stopped: bool,
+    /// TERM came while it stood still.
+    pub condemned: bool,
 }
 
 /// A network interface.
@@ -285,6 +289,8 @@ pub enum Wrong {
     },
     /// It dies before it does anything.
     DiesBefore,
+    /// It dies between its two transactions: `zfs clone` has made the dataset and not set its properties.
+    DiesHalfway,
     /// It does everything and dies.
     DiesAfter,
 }
@@ -310,7 +316,8 @@ impl World {
     /// Start a process.
     pub fn start(&mut self, jid: u32, parent: u32, command: &str) -> u32 {
         self.last.pid += 1;
-        let process = Process { jid, parent, command: command.to_owned(), deaf: false };
+        let command = command.to_owned();
+        let process = Process { jid, parent, command, deaf: false, stopped: false, condemned: false };
         self.processes.insert(self.last.pid, process);
         self.last.pid
     }

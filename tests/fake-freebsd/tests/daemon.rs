@@ -176,3 +176,34 @@ fn leftovers_in_a_slot_are_cleared_and_things_of_others_are_not() {
         lab.nobody_did_wrong();
     });
 }
+
+#[test]
+fn clones_made_ahead_stand_still_until_one_is_taken() {
+    in_private_machine("clones_made_ahead_stand_still_until_one_is_taken", || {
+        let lab = Lab::new(&["pool.size = 2"]);
+        facts::plant_foreign(&lab);
+        let daemon = lab.start_answering();
+        let members =
+            || daemon.clones().into_iter().filter(|clone| clone["state"] == "pooled").collect::<Vec<_>>();
+        let frozen = |name: &Value| {
+            let world = lab.machine.world();
+            let jid = world.jail(name.as_str().unwrap()).map(|jail| jail.jid);
+            let mut inside = world.processes.values().filter(|process| Some(process.jid) == jid).peekable();
+            inside.peek().is_some() && inside.all(|process| process.stopped)
+        };
+        lab.until("two wait, frozen", || {
+            let members = members();
+            (members.len() == 2 && members.iter().all(|clone| frozen(&clone["name"]))).then_some(())
+        });
+        let clone = daemon.create("warm");
+        assert_eq!(clone["launch"], "warm", "{clone}");
+        assert!(!frozen(&clone["name"]), "the one that was taken runs");
+        daemon.destroy(&clone).unwrap();
+        lab.until("the pool is full again", || (members().len() == 2).then_some(()));
+        for member in members() {
+            let name = member["name"].as_str().unwrap();
+            assert!(!of_slot(&lab.machine.world(), name).is_empty());
+        }
+        lab.nobody_did_wrong();
+    });
+}

@@ -38,11 +38,13 @@ const OF_DESTROY: [&[&str]; 10] = [
     &["jls "],
 ];
 
-fn ways() -> [(&'static str, Wrong); 4] {
+fn ways() -> [(&'static str, Wrong); 5] {
     let stderr = "fake: something nobody ever heard of\n".to_owned();
     [
         ("refuses", Wrong::Fails { code: 1, stderr }),
         ("dies before", Wrong::DiesBefore),
+        // Only a clone has two halves; every other command does all of it and dies.
+        ("dies halfway", Wrong::DiesHalfway),
         ("dies after", Wrong::DiesAfter),
         ("never ends", Wrong::Hangs),
     ]
@@ -105,9 +107,17 @@ fn a_destroy_whose_commands_go_wrong_is_finished_by_the_reaper() {
         facts::plant_foreign(&lab);
         let daemon = lab.ready();
         let before = facts(&lab);
+        let mut cases = 0;
         for words in OF_DESTROY {
             for (way, wrong) in ways() {
                 let clone = lab.until("a clone is made", || daemon.try_create(request(words, way)).ok());
+                // Something for umount to do.
+                let place = lab.inside(clone["name"].as_str().unwrap(), "mnt");
+                lab.machine.run(&format!(
+                    "mount -t nullfs {} {}",
+                    lab.path("logs").display(),
+                    place.display()
+                ));
                 lab.machine.fault(words, Some(1), wrong);
                 match daemon.destroy(&clone) {
                     Ok(_) => {}
@@ -122,8 +132,10 @@ fn a_destroy_whose_commands_go_wrong_is_finished_by_the_reaper() {
                     lab.log()
                 );
                 same(&before, &facts(&lab), &lab);
+                cases += 1;
             }
         }
+        println!("faults: {cases} destroys with a fault, nothing left");
         lab.nobody_did_wrong();
     });
 }

@@ -31,7 +31,11 @@ fn value(name: &str, pid: u32, process: &Process) -> String {
         "ppid" => process.parent.to_string(),
         "jid" => process.jid.to_string(),
         "uid" => "0".to_owned(),
-        "state" | "stat" => if process.jid == 0 { "Is" } else { "SsJ" }.to_owned(),
+        "state" | "stat" => match (process.jid, process.stopped) {
+            (0, _) => "Is".to_owned(),
+            (_, false) => "SsJ".to_owned(),
+            (_, true) => "TsJ".to_owned(),
+        },
         "comm" | "ucomm" => {
             let program = process.command.split_whitespace().next().unwrap_or_default();
             program.rsplit('/').next().unwrap_or_default().to_owned()
@@ -118,7 +122,7 @@ pub(super) fn kill(fake: &Fake, arguments: &[String], caller: Caller) -> Said {
         pids => ("TERM".to_owned(), pids),
     };
     fake.change(|world| {
-        if !["0", "TERM", "KILL", "15", "9"].contains(&signal.as_str()) || pids.is_empty() {
+        if !["0", "TERM", "KILL", "STOP", "CONT", "15", "9"].contains(&signal.as_str()) || pids.is_empty() {
             world.violations.push(format!("kill {}", arguments.join(" ")));
             return Said::err(2, "usage: kill [-s signal_name] pid ...\n");
         }
@@ -139,12 +143,19 @@ pub(super) fn kill(fake: &Fake, arguments: &[String], caller: Caller) -> Said {
 
 /// A signal reaches a process.
 fn end(world: &mut World, pid: u32, signal: &str) {
-    let process = &world.processes[&pid];
-    if signal == "0" || (process.deaf && !["9", "KILL"].contains(&signal)) {
+    let Some(process) = world.processes.get_mut(&pid) else { return };
+    if process.jid == 0 && signal != "0" {
+        let what = format!("the host's process {pid} ({}) was sent {signal}", process.command);
+        world.violations.push(what);
         return;
     }
-    if process.jid == 0 {
-        world.violations.push(format!("the host's process {pid} ({}) was killed", process.command));
+    match signal {
+        "STOP" => process.stopped = true,
+        "CONT" => process.stopped = false,
+        "TERM" | "15" => process.condemned |= !process.deaf,
+        _ => {}
     }
-    world.processes.remove(&pid);
+    if (process.condemned && !process.stopped) || ["9", "KILL"].contains(&signal) {
+        world.processes.remove(&pid);
+    }
 }

@@ -253,10 +253,16 @@ impl Lab {
         }
     }
 
-    /// Start the daemon and wait until it makes clones.
-    pub fn ready(&self) -> Daemon {
+    /// Start the daemon and wait until it answers.
+    pub fn start_answering(&self) -> Daemon {
         let mut daemon = self.start();
         daemon.wait_ready().unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
+        daemon
+    }
+
+    /// Start the daemon and wait until it makes clones.
+    pub fn ready(&self) -> Daemon {
+        let daemon = self.start_answering();
         self.until("the host is ready", || {
             let status = daemon.call("host-status", json!({}));
             (status["egress"] == "ok").then_some(())
@@ -267,6 +273,11 @@ impl Lab {
     /// Wait until something is there.
     pub fn until<T>(&self, what: &str, ask: impl FnMut() -> Option<T>) -> T {
         wait_for(ask).unwrap_or_else(|| panic!("never: {what}\n{}", self.log()))
+    }
+
+    /// Wait until so many commands were started. None: it takes too long.
+    pub fn count_up_to(&self, commands: usize) -> Option<()> {
+        wait_for(|| (self.machine.calls().len() >= commands).then_some(()))
     }
 
     /// What must not have happened has not.
@@ -307,8 +318,9 @@ fn answers(world: &World, address: Ipv4Addr) -> bool {
         };
         bridge.name == "bridge72" && bridge.up && bridge.members.keys().any(member)
     });
-    let runs =
-        |process: &fake_freebsd::Process| process.jid == end.jid && process.command.ends_with("/browserd");
+    let runs = |process: &fake_freebsd::Process| {
+        process.jid == end.jid && !process.stopped && process.command.ends_with("/browserd")
+    };
     attached && world.processes.values().any(runs)
 }
 

@@ -34,7 +34,7 @@ impl Wire {
     /// Connect once.
     pub fn connect(socket: &Path) -> io::Result<Wire> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(PATIENCE * 5))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Wire { lines: BufReader::new(stream), last_id: 0 })
     }

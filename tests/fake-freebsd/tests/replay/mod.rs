@@ -166,7 +166,14 @@ impl Replay {
             }),
             ["process", pid, jid, command] => self.machine.change(|world| {
                 let (jid, command) = (jid.parse().unwrap(), command.to_owned());
-                let process = fake_freebsd::Process { jid, parent: 1, command, deaf: false };
+                let process = fake_freebsd::Process {
+                    jid,
+                    parent: 1,
+                    command,
+                    deaf: false,
+                    stopped: false,
+                    condemned: false,
+                };
                 world.processes.insert(pid.parse().unwrap(), process);
             }),
             ["state-to-clone", source, destination] => self.machine.change(|world| {
