@@ -1,12 +1,12 @@
 //! From start to stop: lock, PID file, listener, browser, signals.
 
-use crate::browser::supervisor::Supervisor;
+use crate::browser::supervisor::{Phase, Status, Supervisor};
 use crate::config::Config;
 use crate::server::{App, serve};
 use crate::sys;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -72,6 +72,22 @@ impl Drop for Removed {
     }
 }
 
+/// Tell whoever started us, by one line on standard output, that `/readyz` says yes from now on, or that it
+/// never will. Nobody has to ask again and again.
+async fn announce(supervisor: Arc<Supervisor>, address: std::net::SocketAddr) {
+    let line = match supervisor.settled().await {
+        Status { phase: Phase::Ready, .. } => format!("ready http://{address}\n"),
+        Status { last_exit, .. } => {
+            // One line, whatever the browser's last words were.
+            let why = last_exit.unwrap_or_default().replace(char::is_control, " ");
+            format!("failed {why}\n")
+        }
+    };
+    let mut out = io::stdout();
+    // A reader that has gone away did not want to know.
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}
+
 /// Run until SIGTERM or SIGINT.
 pub async fn run(config: Config) -> Result<(), RunError> {
     let system = |what| move |error| RunError::System { what, error };
@@ -107,6 +123,7 @@ pub async fn run(config: Config) -> Result<(), RunError> {
         let supervisor = supervisor.clone();
         tokio::spawn(async move { supervisor.run(&config).await })
     };
+    tokio::spawn(announce(supervisor.clone(), address));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

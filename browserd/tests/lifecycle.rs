@@ -165,6 +165,8 @@ fn a_browser_that_cannot_start_is_an_error_that_says_why() {
     let (_, health) =
         wait("giving up", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503));
     assert!(health["last_exit"].as_str().unwrap().contains("exit status 1"), "{health}");
+    let word = browserd.word();
+    assert!(word.starts_with("failed ") && word.contains("exit status 1"), "{word}");
     let missing = Browserd::start_with(Path::new("/nonexistent/chromium"), &["--max-restarts", "0"]);
     let (_, health) =
         wait("giving up", || Some(missing.get("/healthz")).filter(|(status, _)| *status == 503));

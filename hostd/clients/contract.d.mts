@@ -64,8 +64,10 @@ export interface CloneInfo {
   endpoint?: string;
   /** The template's snapshot it came from. */
   snapshot?: SnapshotName;
-  /** The limits that are on. */
+  /** The limits that are on, but for those named in `limits_not_kept`. */
   limits?: Limits;
+  /** Which of them this host cannot keep, by their names. */
+  limits_not_kept?: string[];
   /** When its create began (RFC 3339; for show only). */
   created_at?: string;
   /** How old it is. */
@@ -267,7 +269,7 @@ export interface ErrorData {
 }
 
 /** The stable code of a refusal or failure (`error.data.code`). */
-export type ErrorCode = "parse_error" | "invalid_request" | "method_not_found" | "invalid_params" | "internal" | "denied" | "rate_limited" | "too_many_connections" | "too_many_requests" | "line_too_long" | "slow_line" | "host_full" | "tenant_full" | "shutting_down" | "not_found" | "wrong_clone" | "not_destroying" | "request_conflict" | "request_finished" | "name_taken" | "template_unusable" | "host_not_ready" | "audit_unavailable" | "state_unavailable" | "step_failed" | "timeout" | "disk_full" | "incomplete";
+export type ErrorCode = "parse_error" | "invalid_request" | "method_not_found" | "invalid_params" | "internal" | "denied" | "rate_limited" | "too_many_connections" | "too_many_requests" | "line_too_long" | "slow_line" | "host_full" | "tenant_full" | "shutting_down" | "not_found" | "wrong_clone" | "not_destroying" | "request_conflict" | "request_finished" | "name_taken" | "template_unusable" | "host_not_ready" | "audit_unavailable" | "state_unavailable" | "step_failed" | "timeout" | "disk_full" | "incomplete" | "template_in_use";
 
 /** Parameters of `browser-clone-create`. */
 export interface CreateParams {

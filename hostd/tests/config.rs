@@ -269,6 +269,19 @@ fn by_default_root_is_operator_and_the_group_may_not_force() {
 }
 
 #[test]
+fn the_templates_address_may_come_by_the_name_that_its_set_up_uses() {
+    let load = |variables: &[(&str, &str)]| load(Some(&Etc::new("").file()), variables, &[]);
+    let warden = ("WARDEN_BROWSER_IP", "192.168.72.6");
+    assert_eq!(load(&[warden]).unwrap().freebsd.template_ip, Some([192, 168, 72, 6].into()));
+    let own = ("HOSTD_FREEBSD_TEMPLATE_IP", "192.168.72.7");
+    assert_eq!(load(&[own, warden]).unwrap().freebsd.template_ip, Some([192, 168, 72, 7].into()));
+    let error = load(&[("WARDEN_BROWSER_IP", "here")]).unwrap_err().to_string();
+    assert!(error.contains("WARDEN_BROWSER_IP") && error.contains("freebsd.template_ip"), "{error}");
+    let error = load(&[("WARDEN_BROWSER_IP", "10.87.64.16")]).unwrap_err().to_string();
+    assert!(error.contains("browsertask001"), "a clone's address: {error}");
+}
+
+#[test]
 fn the_settings_in_effect_are_one_a_line_and_mean_themselves() {
     let mut config = Config::default();
     config.pool.subnet = "192.168.72.0/24".parse().unwrap();

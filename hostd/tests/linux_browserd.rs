@@ -6,11 +6,17 @@
 
 mod daemon;
 mod lab;
+mod life;
 
-use daemon::{Home, create};
-use hostd::api::{CloneParams, CloneState};
-use hostd::host::linux::show;
-use lab::{LIMIT, PORT, PUBLIC, in_private_machine};
+use browserd::api::types::{Cookie, Navigate, Screenshot, SetCookies, Text};
+use browserd::client::Client as Browserd;
+use daemon::{Home, create, until};
+use hostd::api::{CloneInfo, CloneState};
+use lab::{Lab, PORT, PUBLIC, in_private_machine};
+use life::{block_on, destroy, home, made};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The program beside hostd's own.
@@ -20,33 +26,41 @@ fn browserd() -> PathBuf {
     path
 }
 
+/// A daemon's home with this program as browserd; an empty path is none.
+fn home_with(lab: &Lab, program: &Path) -> Home {
+    home(lab, &[&format!("linux.browserd={}", program.display())])
+}
+
+/// The clone's browserd, by the endpoint of the create's answer.
+fn client_of(clone: &CloneInfo) -> Browserd {
+    let endpoint = clone.endpoint.as_deref().unwrap();
+    Browserd::new(endpoint.strip_prefix("http://").unwrap().parse().unwrap())
+}
+
+fn go(path: &str) -> Navigate {
+    Navigate { url: Some(format!("http://{PUBLIC}:{PORT}{path}")), ..Navigate::default() }
+}
+
 #[test]
 fn a_page_is_rendered_by_browserd() {
     in_private_machine("a_page_is_rendered_by_browserd", |lab| {
-        let mut settings = lab.settings();
-        settings.push(format!("linux.browserd={}", browserd().display()));
-        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        let home = Home::new(&settings);
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(async {
+        let home = home_with(lab, &browserd());
+        block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
             let before = lab.inventory(home.path());
             for cycle in 0..3 {
-                let created = client.create(create(format!("browserd-{cycle}"))).await;
-                let clone = created.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone;
+                let clone = made(&client, &format!("browserd-{cycle}"), &home).await;
                 assert_eq!(clone.state, CloneState::Ready);
-                let endpoint = clone.endpoint.clone().unwrap();
-                assert_eq!(endpoint, format!("http://{}:8080", clone.ip));
-                let url = format!("http://{PUBLIC}:{PORT}/browserd-{cycle}");
-                let seen = tokio::task::block_in_place(|| show::page(&endpoint, &url, LIMIT)).unwrap();
-                assert_eq!(seen.title, "rendered");
-                assert_eq!(&seen.picture[1..4], b"PNG");
+                assert_eq!(clone.endpoint, Some(format!("http://{}:8080", clone.ip)));
+                let browser = client_of(&clone);
+                assert!(browser.ready().await.unwrap(), "Ready means that /readyz says yes");
+                let page = browser.navigate(&go(&format!("/browserd-{cycle}"))).await.unwrap();
+                assert_eq!((page.status, page.title.as_str()), (Some(200), "rendered"));
+                let picture = browser.screenshot(&Screenshot::default()).await.unwrap();
+                assert!(picture.image_base64.starts_with("iVBORw0KGgo"), "a PNG");
                 println!("stages {:?}", clone.stages);
-                let params =
-                    CloneParams { name: clone.name, clone_id: clone.clone_id.unwrap(), progress_token: None };
-                client.destroy(params).await.unwrap();
+                destroy(&client, &clone).await;
             }
             for ((what, before), (_, after)) in before.iter().zip(&lab.inventory(home.path())) {
                 // The record of the last slot is released a moment later.
@@ -54,5 +68,246 @@ fn a_page_is_rendered_by_browserd() {
             }
             daemon.stop().await;
         });
+    });
+}
+
+/// The seed's gate: cookies in, the page sees them, cookies out; and nobody else ever sees them.
+#[test]
+fn cookies_stay_in_their_clone() {
+    in_private_machine("cookies_stay_in_their_clone", |lab| {
+        let home = home_with(lab, &browserd());
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let (one, two) = (made(&client, "one", &home).await, made(&client, "two", &home).await);
+            let (first, second) = (client_of(&one), client_of(&two));
+
+            // As in a storageState file: a session cookie and a lasting one, both host-only.
+            let state = r#"{"cookies": [
+                {"name": "session", "value": "of-the-first", "domain": "203.0.113.10", "path": "/", "expires": -1,
+                 "httpOnly": true, "secure": false, "sameSite": "Lax"},
+                {"name": "lasting", "value": "also-first", "domain": "203.0.113.10", "path": "/", "expires": 4102444800,
+                 "httpOnly": false, "secure": false, "sameSite": "Lax"}], "origins": []}"#;
+            let state: SetCookies = serde_json::from_str(state).unwrap();
+            first.set_cookies(&state).await.unwrap();
+            assert_eq!(seen_by_page(&first).await, ["lasting=also-first", "session=of-the-first"]);
+
+            // Out again as they went in, and the one that the page set.
+            let mut out = first.cookies().await.unwrap().cookies;
+            out.sort_by(|one, other| one.name.cmp(&other.name));
+            let names: Vec<&str> = out.iter().map(|cookie| cookie.name.as_str()).collect();
+            assert_eq!(names, ["lasting", "session", "visited"]);
+            let given = |name: &str| state.cookies.iter().find(|cookie| cookie.name == name).unwrap();
+            // Chromium keeps a lasting cookie for 400 days at most; everything else is as given.
+            let lasting = Cookie { expires: out[0].expires, ..given("lasting").clone() };
+            assert!(out[0].expires > 0.0 && out[0] == lasting, "{:?}", out[0]);
+            assert!(&out[1] == given("session"), "{:?}", out[1]);
+
+            // The other clone, alive at the same time, has none and sees none; what it gets stays with it.
+            assert_eq!(second.cookies().await.unwrap().cookies, []);
+            assert_eq!(seen_by_page(&second).await, ["none"]);
+            let other = Cookie { value: "of-the-second".into(), ..given("session").clone() };
+            second.set_cookies(&SetCookies { cookies: vec![other], origins: vec![] }).await.unwrap();
+            assert_eq!(seen_by_page(&second).await, ["session=of-the-second", "visited=yes"]);
+            assert_eq!(
+                seen_by_page(&first).await,
+                ["lasting=also-first", "session=of-the-first", "visited=yes"]
+            );
+
+            // Carried over to a third, in the place of the first: what was taken out, and nothing else.
+            let carried = SetCookies { cookies: vec![out[1].clone()], origins: vec![] };
+            destroy(&client, &one).await;
+            let mut again = create("three");
+            again.name = Some(one.name.clone());
+            let three = loop {
+                // The slot is free as soon as its quarantine is over.
+                match client.create(again.clone()).await {
+                    Ok(created) => break created.clone,
+                    Err(error) => assert!(error.to_string().contains("not free"), "{error}"),
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            };
+            assert_eq!((&three.name, &three.ip), (&one.name, &one.ip));
+            let third = client_of(&three);
+            assert_eq!(third.cookies().await.unwrap().cookies, []);
+            third.set_cookies(&carried).await.unwrap();
+            assert_eq!(seen_by_page(&third).await, ["session=of-the-first"]);
+
+            let log = home.log();
+            assert!(!log.contains("of-the-first") && !log.contains("of-the-second"), "no value in the log");
+            destroy(&client, &two).await;
+            destroy(&client, &three).await;
+            daemon.stop().await;
+        });
+    });
+}
+
+/// The cookies that the page's server was sent.
+async fn seen_by_page(browser: &Browserd) -> Vec<String> {
+    let page = browser.navigate(&go("/cookies")).await.unwrap();
+    assert_eq!(page.title, "cookies");
+    let text = browser.text(&Text::default()).await.unwrap().text;
+    let mut cookies: Vec<String> = text.trim().split("; ").map(str::to_owned).collect();
+    cookies.sort();
+    cookies
+}
+
+/// What confines the processes of one kind, compared with the first process of the sandbox.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Confinement {
+    own_user_namespace: bool,
+    own_seccomp_filters: bool,
+    seccomp: String,
+    no_new_privileges: String,
+    capabilities: String,
+    bounding: String,
+    is_the_clones_user: bool,
+}
+
+/// By the kinds of Chromium's processes, everything that is seen of them in a clone.
+fn confinements(home: &Home, clone: &CloneInfo) -> BTreeMap<String, BTreeSet<Confinement>> {
+    let (mut browser, mut all) = (None, Vec::new());
+    let slot: u32 = clone.name.as_str().trim_start_matches("browsertask").parse().unwrap();
+    for (pid, command) in lab::processes(&home.path().join("state/run").join(clone.name.as_str())) {
+        let kind = command.split([' ', '\0']).find_map(|word| word.strip_prefix("--type="));
+        let is_browser = kind.is_none() && command.contains("--remote-debugging-pipe");
+        let Some(kind) = kind.or(is_browser.then_some("browser")) else { continue };
+        // One that ends while we look is none.
+        let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        let Ok(namespace) = fs::metadata(format!("/proc/{pid}/ns/user")) else { continue };
+        if is_browser {
+            browser = Some((namespace.ino(), field(&status, "Seccomp_filters")));
+        }
+        all.push((kind.to_owned(), namespace.ino(), status));
+    }
+    let (namespace, filters) = browser.expect("a browser runs in the clone");
+    let mut kinds: BTreeMap<String, BTreeSet<Confinement>> = BTreeMap::new();
+    for (kind, own, status) in all {
+        let seen = Confinement {
+            own_user_namespace: own != namespace,
+            own_seccomp_filters: field(&status, "Seccomp_filters") != filters,
+            seccomp: field(&status, "Seccomp"),
+            no_new_privileges: field(&status, "NoNewPrivs"),
+            capabilities: field(&status, "CapEff"),
+            bounding: field(&status, "CapBnd"),
+            is_the_clones_user: field(&status, "Uid")
+                .split_whitespace()
+                .all(|uid| uid == (61_000 + slot).to_string()),
+        };
+        kinds.entry(kind).or_default().insert(seen);
+    }
+    kinds
+}
+
+/// The same once it has settled: a process on its way into its sandbox shows what it was before.
+async fn settled(home: &Home, clone: &CloneInfo) -> BTreeMap<String, BTreeSet<Confinement>> {
+    let mut last = confinements(home, clone);
+    until("every renderer is confined, twice in a row", async || {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let seen = confinements(home, clone);
+        let confined = |one: &Confinement| one.own_user_namespace && one.own_seccomp_filters;
+        let same = seen == last && seen.get("renderer").is_some_and(|all| all.iter().all(confined));
+        last = seen;
+        same
+    })
+    .await;
+    last
+}
+
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in {status}")).trim().to_owned()
+}
+
+/// Chromium is confined by browserd's sandbox as by the launcher's, and its own sandbox is alive in both.
+#[test]
+fn the_browser_is_confined_as_without_browserd() {
+    in_private_machine("the_browser_is_confined_as_without_browserd", |lab| {
+        let mut seen = Vec::new();
+        for program in [browserd(), PathBuf::new()] {
+            let home = home_with(lab, &program);
+            block_on(async {
+                let daemon = home.start().await;
+                let client = daemon.client().await;
+                let clone = made(&client, "confined", &home).await;
+                if program.as_os_str().is_empty() {
+                    let mut page = tokio::task::block_in_place(|| {
+                        let mut page = lab::Page::open(clone.endpoint.as_deref().unwrap());
+                        page.load(&format!("http://{PUBLIC}:{PORT}/"), lab::LIMIT);
+                        page
+                    });
+                    seen.push(settled(&home, &clone).await);
+                    tokio::task::block_in_place(|| page.screenshot());
+                } else {
+                    client_of(&clone).navigate(&go("/")).await.unwrap();
+                    seen.push(settled(&home, &clone).await);
+                    let log = home.path().join("state/run").join(clone.name.as_str()).join("log");
+                    let log = fs::read_to_string(log).unwrap();
+                    assert!(log.contains("RendererProof"), "the supervisor saw the renderer itself: {log}");
+                }
+                destroy(&client, &clone).await;
+                daemon.stop().await;
+            });
+        }
+        let (with, without) = (&seen[0], &seen[1]);
+        println!("{with:#?}");
+        for kind in ["browser", "renderer", "zygote"] {
+            assert!(with.contains_key(kind), "no {kind} among {:?}", with.keys());
+            assert_eq!(with[kind], without[kind], "{kind}");
+        }
+        for (kind, all) in with {
+            for one in all {
+                assert_eq!((one.seccomp.as_str(), one.no_new_privileges.as_str()), ("2", "1"), "{kind}");
+                assert!(one.is_the_clones_user, "{kind}: {one:?}");
+                // Chromium's zygotes have capabilities over the user namespace that they made themselves, and only there.
+                assert!(
+                    one.own_user_namespace || one.capabilities.trim_start_matches('0').is_empty(),
+                    "{kind}"
+                );
+            }
+        }
+    });
+}
+
+/// A program that says it is ready, and even answers so, but whose browser nobody ever sees confined.
+#[test]
+fn a_word_alone_makes_no_clone_ready() {
+    in_private_machine("a_word_alone_makes_no_clone_ready", |lab| {
+        let folder = tempfile::Builder::new().prefix("false").tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let program = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let perl = "#!/usr/bin/perl\nBEGIN { @INC = grep { m{^/usr/(lib|share)/} } @INC }\n\
+            use IO::Socket::INET; $| = 1; my ($at) = $ARGV[0] =~ /=(.*)/;\n\
+            my $socket = IO::Socket::INET->new(LocalAddr => $at, Listen => 5) or die;\n\
+            print \"ready http://$at\\n\";\n\
+            while (my $peer = $socket->accept) { my $line = <$peer>; print $peer \"HTTP/1.1 STATUS x\\r\\n\\r\\n\"; close $peer }\n";
+        let cases = [
+            (program("no-renderer", &perl.replace("STATUS", "200")), "own sandbox is not alive"),
+            (program("not-ready", &perl.replace("STATUS", "503")), "/readyz says HTTP/1.1 503"),
+            (
+                program("failed", "#!/usr/bin/perl\n$| = 1; print \"failed no browser\\n\"; sleep 100;\n"),
+                "no browser",
+            ),
+            (program("ended", "#!/usr/bin/perl\nexit 4;\n"), "browserd"),
+        ];
+        for (program, expected) in cases {
+            let home = home_with(lab, &program);
+            block_on(async {
+                let daemon = home.start().await;
+                let client = daemon.client().await;
+                let before = lab.inventory(home.path());
+                let error = client.create(create("false")).await.unwrap_err().to_string();
+                assert!(error.contains(expected), "{}: {error}", program.display());
+                for ((what, before), (_, after)) in before.iter().zip(&lab.inventory(home.path())) {
+                    assert!(before == after || what == "files", "{what} before:\n{before}\nafter:\n{after}");
+                }
+                daemon.stop().await;
+            });
+        }
     });
 }

@@ -7,53 +7,16 @@
 
 mod daemon;
 mod lab;
+mod life;
 
-use daemon::{Daemon, Home, create, until};
-use hostd::api::{CloneInfo, CloneParams, CloneState, ListParams, StageTiming};
-use hostd::client::Client;
-use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
-use std::time::{Duration, Instant};
+use hostd::api::CloneState;
+use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine};
+use life::{block_on, home, made, params, same, until_empty};
+use std::time::Instant;
 
 fn cycles(usual: usize) -> usize {
     let told = std::env::var("HOSTD_TEST_CYCLES").ok();
     told.map_or(usual, |text| text.parse().expect("HOSTD_TEST_CYCLES is a number"))
-}
-
-fn home(lab: &Lab, more: &[&str]) -> Home {
-    let settings = lab.settings();
-    let settings: Vec<&str> = settings.iter().map(String::as_str).chain(more.iter().copied()).collect();
-    Home::new(&settings)
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
-}
-
-async fn destroy(client: &Client, clone: &CloneInfo) -> (Duration, Vec<StageTiming>) {
-    let began = Instant::now();
-    let params = CloneParams {
-        name: clone.name.clone(),
-        clone_id: clone.clone_id.clone().expect("an id"),
-        progress_token: None,
-    };
-    let gone = client.destroy(params).await.unwrap_or_else(|error| panic!("destroy: {error:?}"));
-    assert!(!gone.already_gone);
-    (began.elapsed(), gone.stages)
-}
-
-/// Wait until hostd shows no clone and no record.
-async fn until_empty(daemon: &Daemon) {
-    let client = daemon.client().await;
-    until("no clone is left", async || {
-        client.list(ListParams::default()).await.is_ok_and(|list| list.clones.is_empty())
-    })
-    .await;
-}
-
-fn same(before: &[(String, String)], after: &[(String, String)]) {
-    for ((what, before), (_, after)) in before.iter().zip(after) {
-        assert!(before == after, "{what} before:\n{before}\nafter:\n{after}");
-    }
 }
 
 #[test]
@@ -71,11 +34,7 @@ fn a_page_is_rendered_and_nothing_is_left() {
                 None => table.push((stage.to_owned(), vec![seconds])),
             };
             for cycle in 0..cycles(20) {
-                let created = client
-                    .create(create(format!("cycle-{cycle}")))
-                    .await
-                    .unwrap_or_else(|error| panic!("create: {error:?}\n{}", home.log()));
-                let clone = created.clone;
+                let clone = made(&client, &format!("cycle-{cycle}"), &home).await;
                 assert_eq!(clone.state, CloneState::Ready);
                 let endpoint = clone.endpoint.clone().expect("an endpoint");
                 tokio::task::block_in_place(|| {
@@ -85,8 +44,10 @@ fn a_page_is_rendered_and_nothing_is_left() {
                     assert!(page.screenshot().len() > 1000, "a picture");
                 });
                 clone.stages.iter().for_each(|stage| note(&format!("create {}", stage.stage), stage.seconds));
-                let (took, stages) = destroy(&client, &clone).await;
-                stages.iter().for_each(|stage| note(&format!("destroy {}", stage.stage), stage.seconds));
+                let began = Instant::now();
+                let gone = client.destroy(params(&clone)).await.expect("a destroy");
+                let took = began.elapsed();
+                gone.stages.iter().for_each(|stage| note(&format!("destroy {}", stage.stage), stage.seconds));
                 note("destroy in all", took.as_secs_f64());
             }
             until_empty(&daemon).await;

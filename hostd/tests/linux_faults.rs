@@ -6,11 +6,12 @@
 
 mod daemon;
 mod lab;
+mod life;
 
 use daemon::{Daemon, Home, create, until};
-use hostd::api::{CloneInfo, CloneParams, CloneState, Limits, ListParams};
-use hostd::client::{Client, ClientError};
-use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine, run};
+use hostd::api::{CloneInfo, CloneState, Limits};
+use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine, run};
+use life::{block_on, clones, code, destroy, home, made, made_as, params, same, until_empty};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,49 +22,11 @@ fn number(variable: &str, usual: u64) -> u64 {
     told.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-fn home(lab: &Lab, more: &[&str]) -> Home {
-    let settings = lab.settings();
-    let settings: Vec<&str> = settings.iter().map(String::as_str).chain(more.iter().copied()).collect();
-    Home::new(&settings)
-}
-
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
-}
-
-async fn made(client: &Client, id: &str, home: &Home) -> CloneInfo {
-    client
-        .create(create(id))
-        .await
-        .unwrap_or_else(|error| panic!("create {id}: {error:?}\n{}", home.log()))
-        .clone
-}
-
-async fn destroy(client: &Client, clone: &CloneInfo) {
-    let clone_id = clone.clone_id.clone().expect("an id");
-    let params = CloneParams { name: clone.name.clone(), clone_id, progress_token: None };
-    client.destroy(params).await.unwrap_or_else(|error| panic!("destroy: {error:?}"));
-}
-
-async fn clones(daemon: &Daemon) -> Vec<CloneInfo> {
-    daemon.client().await.list(ListParams::default()).await.expect("a list").clones
-}
-
 async fn until_state(daemon: &Daemon, clone: &CloneInfo, state: CloneState) {
     until(&format!("{} is {state:?}", clone.name), async || {
         clones(daemon).await.iter().any(|seen| seen.name == clone.name && seen.state == state)
     })
     .await;
-}
-
-async fn until_empty(daemon: &Daemon) {
-    until("no clone is left", async || clones(daemon).await.is_empty()).await;
-}
-
-fn same(before: &[(String, String)], after: &[(String, String)]) {
-    for ((what, before), (_, after)) in before.iter().zip(after) {
-        assert!(before == after, "{what} before:\n{before}\nafter:\n{after}");
-    }
 }
 
 fn title(clone: &CloneInfo) -> String {
@@ -91,11 +54,6 @@ fn kill9(pid: i32) {
         .expect("it lives");
 }
 
-fn code(error: &ClientError) -> String {
-    let error = error.rpc().unwrap_or_else(|| panic!("{error:?}"));
-    serde_json::to_value(error.data.code).expect("a word").as_str().expect("a word").to_owned()
-}
-
 #[test]
 fn hostd_is_killed_at_random_points() {
     in_private_machine("hostd_is_killed_at_random_points", |lab| {
@@ -119,9 +77,7 @@ fn hostd_is_killed_at_random_points() {
                 let id = format!("round-{round}");
                 let work = tokio::spawn(async move {
                     let clone = client.create(create(id)).await.ok()?.clone;
-                    let clone_id = clone.clone_id.clone()?;
-                    let params = CloneParams { name: clone.name.clone(), clone_id, progress_token: None };
-                    client.destroy(params).await.ok()
+                    client.destroy(params(&clone)).await.ok()
                 });
                 tokio::time::sleep(Duration::from_millis(dice(1100))).await;
                 daemon.kill9().await;
@@ -183,8 +139,7 @@ fn every_fault_has_its_outcome() {
             // The clone is at its quota: its writes fail, the host's do not, and it goes as any other.
             let mut small = create("quota");
             small.limits = Some(Limits { disk_bytes: Some(64 << 20), ..Limits::default() });
-            let clone =
-                client.create(small).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log())).clone;
+            let clone = made_as(&client, small, &home).await;
             let file = home.path().join("clones").join(clone.name.as_str()).join("downloads/large");
             let full = fs::write(&file, vec![1; 80 << 20]).expect_err("more than the quota");
             assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));

@@ -12,6 +12,7 @@ use hostd::api::{CloneInfo, CloneParams, CreateParams, Launch, ListParams, PoolS
 use hostd::client::Client;
 use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -176,20 +177,43 @@ fn canary(task: usize) -> String {
     format!("canary-of-task-{task}-{}", "x".repeat(12))
 }
 
+/// Write a file as the clone's user does: the sandbox's own file systems know nobody else.
+fn write_inside(name: &str, folder: &Path, file: &str, content: &str) -> std::io::Result<()> {
+    let opened = fs::File::open(folder)?;
+    let uid = UID_BASE + slot_number(name);
+    let path = format!("/proc/self/fd/{}/{file}", opened.as_raw_fd());
+    // Identity is a thread's: this one ends with it.
+    let write = || {
+        nix::unistd::setfsgid(nix::unistd::Gid::from_raw(uid));
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(uid));
+        fs::write(path, content)
+    };
+    std::thread::scope(|scope| scope.spawn(write).join().unwrap())
+}
+
 /// The writable places of a clone, as the host sees them: its files, and what is only in memory, by way of a process.
 fn places(home: &Home, name: &str) -> Vec<PathBuf> {
-    // Not one of those that guard the sandbox from outside: they see this machine's own folders.
-    let own = |path: &Path| {
-        path.metadata().is_ok_and(|meta| meta.dev() != Path::new("/tmp").metadata().unwrap().dev())
+    // Not one of those that guard the sandbox from outside (they see this machine's own folders), and no renderer, whose
+    // own sandbox shows it nothing to write to.
+    let own = |root: &Path, folder: &str| {
+        let here = Path::new("/").join(folder).metadata().map(|meta| meta.dev()).ok();
+        let folder = root.join(folder);
+        folder.metadata().is_ok_and(|meta| Some(meta.dev()) != here)
+            && write_inside(name, &folder, "probe", "").is_ok()
     };
     let inside = processes(name)
         .into_iter()
         .map(|pid| PathBuf::from(format!("/proc/{pid}/root")))
-        .find(|root| own(&root.join("tmp")) && own(&root.join("dev/shm")))
+        .find(|root| own(root, "dev/shm"))
         .expect("a process that sees the sandbox's folders");
+    // Without browserd there is no /tmp inside: temporary files are in the home folder, which is in memory as well.
+    let all = ["dev/shm", "tmp", "home/browser"].into_iter();
+    let volatile: Vec<PathBuf> =
+        all.filter(|folder| own(&inside, folder)).map(|folder| inside.join(folder)).collect();
+    assert!(volatile.len() >= 2, "shared memory and temporary files: {volatile:?}");
     let files = home.path().join("clones").join(name);
     let mut places: Vec<PathBuf> = ["profile", "downloads", "media"].map(|folder| files.join(folder)).into();
-    places.extend(["tmp", "dev/shm"].map(|folder| inside.join(folder)));
+    places.extend(volatile);
     places
 }
 
@@ -273,7 +297,7 @@ fn nothing_passes_from_one_task_to_the_next() {
                     // Every place is written to, and really was.
                     let mine = canary(task);
                     for place in &places {
-                        fs::write(place.join(&mine), &mine)
+                        write_inside(&name, place, &mine, &mine)
                             .unwrap_or_else(|error| panic!("{place:?}: {error}"));
                     }
                     // Its address goes into the browser's cache and history.

@@ -118,16 +118,23 @@ fn what_never_gets_free_is_moved_aside_and_goes_later() {
                     let gone = client.destroy(params(&clone)).await.unwrap();
                     assert!(gone.stages.iter().any(|stage| stage.stage == "move-aside"), "{:?}", gone.stages);
                     let aside = format!("browsertask-aside/{}", clone.clone_id.clone().unwrap());
-                    assert!(rig.datasets().contains(&aside), "{kind}: {:?}", rig.datasets());
-                    assert_eq!(rig.property(&aside, "mounted"), "no -");
+                    if kind == "folder" {
+                        assert!(rig.datasets().contains(&aside), "{:?}", rig.datasets());
+                        assert_eq!(rig.property(&aside, "mounted"), "no -");
+                    }
                     assert!(rig.mounts().iter().all(|place| !place.contains("browsertask")));
 
-                    // The slot is free for the next one, which is another clone.
-                    let next =
-                        client.create(named(&format!("{kind}-next"), "browsertask001")).await.unwrap().clone;
+                    // The slot is free for the next one, which is another clone, once its record is released.
+                    until(rig, "the record is released", async || {
+                        client.list(ListParams::default()).await.is_ok_and(|list| list.clones.is_empty())
+                            && client.create(named(&format!("{kind}-next"), "browsertask001")).await.is_ok()
+                    })
+                    .await;
+                    let next = client.list(ListParams::default()).await.unwrap().clones.remove(0);
                     assert_ne!(next.clone_id, clone.clone_id);
                     client.destroy(params(&next)).await.unwrap();
-                    assert!(rig.datasets().contains(&aside), "still held");
+                    // A mount elsewhere was seen not to hold a dataset that was renamed; a process inside does.
+                    assert!(kind != "folder" || rig.datasets().contains(&aside), "still held");
                     drop(holder);
                     until(rig, "what was moved aside is gone", async || !rig.datasets().contains(&aside))
                         .await;

@@ -7,7 +7,7 @@
 mod lab;
 mod machine;
 
-use hostd::api::{CloneState, StatusParams};
+use hostd::api::{CloneState, Launch, StatusParams};
 use machine::*;
 use std::collections::BTreeSet;
 use std::fs;
@@ -195,6 +195,44 @@ fn browserd_in_a_folder_of_our_own() {
     destroy(&clone);
     assert!(!group.exists(), "{}", group.display());
     run("systemctl revert system.slice");
+    machine.uninstall();
+}
+
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn a_member_of_the_warm_pool_is_frozen_by_the_kernel() {
+    let machine = Machine::install(&format!("{BROWSER}[pool]\nsize = 1\nrefill_percent = 100\n"));
+    let member = || {
+        let status = ask(async |client| client.status(StatusParams::default()).await).unwrap();
+        let members = status.warm_pool.expect("a warm pool").members;
+        members.first().map(|member| Path::new(CLONES).join(member.name.as_str()))
+    };
+    let frozen = |group: &Path| count(group, "cgroup.events", "frozen") == 1;
+    until("there is a member", || member().is_some());
+    let group = member().unwrap();
+    assert!(frozen(&group), "{}", read(&group, "cgroup.events"));
+    let used = count(&group, "cpu.stat", "usage_usec");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(count(&group, "cpu.stat", "usage_usec"), used, "not one tick of a processor");
+
+    // A crash of hostd leaves it; the next one proves and adopts it.
+    let processes = inside(&group);
+    run("systemctl kill --signal=SIGKILL --kill-whom=main hostd.service");
+    until("it is adopted", || member().as_deref() == Some(&group) && frozen(&group));
+    assert_eq!(inside(&group), processes, "{}", journal());
+
+    let clone = create("warm");
+    assert_eq!(clone.launch, Some(Launch::Warm), "{}", journal());
+    for stage in &clone.stages {
+        println!("create {:<10} {:>8.3} s", stage.stage, stage.seconds);
+    }
+    assert_eq!(cgroup(&clone), group);
+    assert!(!frozen(&group), "{}", read(&group, "cgroup.events"));
+    let mut page = lab::Page::open(clone.endpoint.as_ref().unwrap());
+    assert_eq!(title(&mut page), ("rendered".to_owned(), String::new()));
+    drop(page);
+    // Frozen or not, everything goes.
+    until("the next member is there", || member().is_some_and(|next| next != group && frozen(&next)));
     machine.uninstall();
 }
 

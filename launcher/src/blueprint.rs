@@ -84,6 +84,8 @@ pub(crate) struct Wishes {
     pub(crate) filtered: bool,
     /// The resolver to ask in that namespace; without one the browser resolves nothing.
     pub(crate) resolver: Option<std::net::IpAddr>,
+    /// Open files of one process; the sandbox's own limit if not given.
+    pub(crate) open_files: Option<u64>,
     /// Downloads into folders that the browser does not see are wanted (clients that name a folder over the pipe).
     pub(crate) stage_downloads: bool,
     /// Nothing will be started: folders keep their owner and stay free.
@@ -204,7 +206,11 @@ impl Blueprint {
                 "network = \"host\": the browser reaches everything on this machine and its networks".into(),
             );
         }
-        policy.files = system_files(&chromium, &policy);
+        policy.files = browser_files(&chromium.executable);
+        // Names are resolved outside in mode `proxy`.
+        if policy.network == Network::Host {
+            policy.files.extend(["/etc/resolv.conf", "/etc/hosts"].map(FileRule::read_only_if_present));
+        }
         if wishes.filtered {
             // The host's own resolver and names are of another network.
             let resolver = wishes.resolver.map(|address| format!("nameserver {address}\n"));
@@ -227,6 +233,7 @@ impl Blueprint {
         policy.limits.memory_bytes = config.memory_mib.map(|mib| mib << 20);
         policy.limits.processes = config.max_processes;
         policy.limits.cpu_percent = config.cpu_percent;
+        policy.limits.open_files = wishes.open_files.unwrap_or(policy.limits.open_files);
         if config.on_missing == OnMissing::Warn {
             for layer in Layer::ALL.into_iter().filter(|layer| layer.may_be_missing()) {
                 policy.layers.set(layer, Requirement::Optional);
@@ -280,11 +287,13 @@ fn in_run_folder(source: std::io::Error) -> LaunchError {
     LaunchError::Io { what: "the folder of this run".into(), source }
 }
 
-fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
+/// What of the host's files this browser needs to show pages, read-only. The caller adds its resolver, its identity and
+/// what may be written.
+pub fn browser_files(executable: &Path) -> Vec<FileRule> {
     let mut files = FileRule::system_programs();
-    files.extend(site_folders(chromium).into_iter().map(FileRule::hidden));
-    if !chromium.executable.starts_with("/usr") {
-        files.push(FileRule::programs(chromium.folder()));
+    files.extend(site_folders(executable).into_iter().map(FileRule::hidden));
+    if let Some(folder) = executable.parent().filter(|folder| !folder.starts_with("/usr")) {
+        files.push(FileRule::programs(folder));
     }
     let read = [
         "/etc/fonts",
@@ -302,19 +311,15 @@ fn system_files(chromium: &Chromium, policy: &Policy) -> Vec<FileRule> {
         "/etc/opt/chrome/policies",
     ];
     files.extend(read.map(FileRule::read_only_if_present));
-    // Names are resolved outside in mode `proxy`.
-    if policy.network == Network::Host {
-        files.extend(["/etc/resolv.conf", "/etc/hosts"].map(FileRule::read_only_if_present));
-    }
     files
 }
 
 /// What a site put below `/usr` itself: not needed to show pages, and perhaps private. Its fonts are needed.
-fn site_folders(chromium: &Chromium) -> Vec<PathBuf> {
+fn site_folders(executable: &Path) -> Vec<PathBuf> {
     let is_filled = |folder: &Path| folder.read_dir().is_ok_and(|mut entries| entries.next().is_some());
     let mut hidden = Vec::new();
     for folder in ["/usr/local", "/usr/src"].map(Path::new) {
-        if !is_filled(folder) || chromium.executable.starts_with(folder) {
+        if !is_filled(folder) || executable.starts_with(folder) {
             continue;
         }
         let fonts = folder.join("share/fonts");

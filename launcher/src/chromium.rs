@@ -149,11 +149,6 @@ impl Chromium {
         Ok(())
     }
 
-    /// The folder that holds the executable and everything it loads.
-    pub fn folder(&self) -> &Path {
-        self.executable.parent().expect("an executable has a folder")
-    }
-
     /// Asks the executable for its version. Root asks as `nobody`: a browser is never run as root, not even for this.
     pub fn version(&self) -> std::io::Result<String> {
         let mut command = Command::new(&self.executable);

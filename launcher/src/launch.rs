@@ -176,6 +176,12 @@ impl Launcher {
         self
     }
 
+    /// How many files one process of the browser may have open.
+    pub fn open_files(mut self, most: u64) -> Self {
+        self.wishes.open_files = Some(most);
+        self
+    }
+
     /// A delegated cgroup v2 folder for the limits.
     pub fn cgroup_parent(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cgroup_parent = Some(folder.into());

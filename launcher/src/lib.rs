@@ -28,8 +28,8 @@ mod ready;
 mod runfolder;
 mod services;
 
-pub use blueprint::Debugging;
+pub use blueprint::{Debugging, browser_files};
 pub use config::Config;
 pub use folders::FolderError;
 pub use launch::{Browser, LaunchError, Launcher, Output, Timings};
-pub use ready::RendererProof;
+pub use ready::{RendererProof, prove_renderer};

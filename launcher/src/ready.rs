@@ -19,6 +19,13 @@ pub struct RendererProof {
     pub own_seccomp_filters: u32,
 }
 
+/// Proof for a browser that somebody else drives: waits until a renderer below this process is seen in a sandbox of its
+/// own, compared with the process itself. The error says what was seen last.
+pub fn prove_renderer(browser: u32, limit: Duration) -> Result<RendererProof, String> {
+    let observer = Observer::new(browser).map_err(|error| format!("process {browser}: {error}"))?;
+    observer.wait(limit)
+}
+
 /// What a look at the renderers showed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sight {

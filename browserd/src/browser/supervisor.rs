@@ -74,6 +74,13 @@ impl Supervisor {
         self.browser.lock().expect("no panic while held").clone().filter(|browser| !browser.cdp.is_closed())
     }
 
+    /// How the first start went: waits until the browser is ready, or nobody tries any more.
+    pub(crate) async fn settled(&self) -> Status {
+        let mut status = self.status.subscribe();
+        let settled = status.wait_for(|status| matches!(status.phase, Phase::Ready | Phase::Failed)).await;
+        settled.expect("the sender lives in self").clone()
+    }
+
     /// Make [`Self::run`] stop the browser and return.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);

@@ -77,8 +77,16 @@ impl Browserd {
         browserd
     }
 
+    /// Its word is enough: from then on `/readyz` says yes.
     pub fn wait_ready(&self) {
-        wait("browserd to be ready", || (self.get("/readyz").0 == 200).then_some(()));
+        assert_eq!(self.word(), format!("ready http://{}\n", self.address));
+        assert_eq!(self.get("/readyz").0, 200);
+    }
+
+    /// The one line that it writes to its standard output, once it has.
+    pub fn word(&self) -> String {
+        let file = self.folder.path().join("word");
+        wait("browserd's word", || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n')))
     }
 
     pub fn client(&self) -> Client {
@@ -161,7 +169,7 @@ fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::F
         .env("PATH", "/usr/bin:/bin")
         .env("BROWSERD_LOG", "trace")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(std::fs::File::create(data.with_file_name("word")).unwrap())
         .stderr(log);
     if nix::unistd::geteuid().is_root() {
         command.uid(uid).gid(uid);

@@ -97,6 +97,8 @@ error_codes! {
     DiskFull = -32022, "disk_full", retry true, exit 7;
     /// The destroy is recorded but not finished; the reaper goes on with it.
     Incomplete = -32023, "incomplete", retry true, exit 1;
+    /// Clones are made from the template, so it stays; only of `hostctl template`.
+    TemplateInUse = -32024, "template_in_use", retry true, exit 5;
 }
 
 impl fmt::Display for ErrorCode {

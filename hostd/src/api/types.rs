@@ -271,9 +271,12 @@ pub struct CloneInfo {
     /// The template's snapshot it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotName>,
-    /// The limits that are on.
+    /// The limits that are on, but for those named in `limits_not_kept`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// Which of them this host cannot keep, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits_not_kept: Vec<String>,
     /// When its create began (RFC 3339; for show only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,

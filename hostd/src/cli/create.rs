@@ -75,6 +75,9 @@ fn describe(clone: &CloneInfo) -> String {
         let at = clone.deadline_at.as_deref().unwrap_or("unknown");
         line("deadline", &format!("in {} ({at})", ago(left)));
     }
+    if !clone.limits_not_kept.is_empty() {
+        line("not kept", &clone.limits_not_kept.join(", "));
+    }
     if let Some(problem) = &clone.problem {
         line("problem", problem);
     }

@@ -5,17 +5,14 @@ use super::create::{random_request, stages};
 use super::output::{Answer, Failure, Output};
 use super::remote::Remote;
 use super::text::clean;
+use super::visit::visit;
 use crate::api::{CloneParams, CreateParams, ErrorCode};
-use crate::host::show;
 use serde_json::json;
 use std::io;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-
-/// How long the page may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What `--serve` serves.
 const PAGE: &str = include_str!("demo.html");
@@ -28,13 +25,9 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: DemoArgs) -> Res
     let client = remote.client().await?;
     output.note("making a clone");
     let clone = client.create(CreateParams::new(random_request())).await?.clone;
-    let began = Instant::now();
     let endpoint = clone.endpoint.clone().unwrap_or_default();
-    output.note(&format!("loading {} in {}", clean(&args.url), clone.name));
-    let url = args.url.clone();
-    let seen = tokio::task::spawn_blocking(move || show::page(&endpoint, &url, PATIENCE)).await;
-    let seen = seen.unwrap_or_else(|error| Err(error.to_string()));
-    let loading = began.elapsed();
+    output.note(&format!("loading {} in {} at {}", clean(&args.url), clone.name, clean(&endpoint)));
+    let seen = visit(&endpoint, &args.url).await;
     // The clone goes before anything is said about the page.
     output.note("taking the clone away");
     let clone_id =
@@ -48,15 +41,16 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: DemoArgs) -> Res
     let path = &args.screenshot;
     std::fs::write(path, &seen.picture).map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let mut text = format!("page        {}\ntitle       {}\n", clean(&args.url), clean(&seen.title));
-    text.push_str(&format!("loaded in   {} ms\nscreenshot  {}\n", loading.as_millis(), path.display()));
+    text.push_str(&format!("driven by   {}\nscreenshot  {}\n", seen.by, path.display()));
     text.push_str(&format!(
-        "\nCreate{}\nDestroy{}",
+        "\nCreate{}\nPage{}\nDestroy{}",
         stages(output, &clone.stages),
+        stages(output, &seen.stages),
         stages(output, &gone.stages)
     ));
     let data = json!({
-        "name": clone.name, "url": args.url, "title": seen.title, "screenshot": path,
-        "page_seconds": loading.as_secs_f64(), "create": clone.stages, "destroy": gone.stages,
+        "name": clone.name, "endpoint": endpoint, "url": args.url, "title": seen.title, "driven_by": seen.by,
+        "screenshot": path, "create": clone.stages, "page": seen.stages, "destroy": gone.stages,
     });
     Ok(Answer { data, text })
 }

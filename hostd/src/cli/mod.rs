@@ -19,6 +19,7 @@ mod remote;
 mod status;
 mod template;
 mod text;
+mod visit;
 
 pub use args::command;
 pub use exit::{EXIT_CODES, Exit};

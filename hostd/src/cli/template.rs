@@ -5,7 +5,7 @@ use super::output::{Answer, Failure, Output};
 use super::text::{Table, Tone};
 use crate::api::ErrorCode;
 use crate::config;
-use crate::host::{HostError, templates};
+use crate::host::{HostError, HostErrorKind, templates};
 use serde_json::json;
 
 pub(super) async fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure> {
@@ -47,5 +47,9 @@ pub(super) async fn run(output: &Output, args: TemplateArgs) -> Result<Answer, F
 }
 
 fn failure(error: HostError) -> Failure {
-    Failure::of(ErrorCode::TemplateUnusable, error.to_string()).hint(error.hint)
+    let code = match error.kind {
+        HostErrorKind::Busy => ErrorCode::TemplateInUse,
+        _ => ErrorCode::TemplateUnusable,
+    };
+    Failure::of(code, error.to_string()).hint(error.hint)
 }

@@ -259,6 +259,8 @@ pub struct LinuxConfig {
     pub storage: StorageDriver,
     /// Folder of the templates: TEMPLATE/SNAPSHOT below it. With ZFS only their lock is there.
     pub templates: PathBuf,
+    /// How a clone's size is bounded with the overlay.
+    pub bound: DiskBound,
     /// How a clone's limits must be kept.
     pub limits: LimitsDemand,
     /// The cgroup v2 folder for the clones, delegated to hostd. Empty: that of hostd-clones.service if it is there, else
@@ -274,6 +276,7 @@ impl Default for LinuxConfig {
             storage: StorageDriver::Overlay,
             // The same in every build: no other system reads it.
             templates: DefaultDirs::linux().state.join("templates"),
+            bound: DiskBound::Tmpfs,
             limits: LimitsDemand::Cgroup,
             cgroup: PathBuf::new(),
             browserd: "/usr/local/libexec/browserd".into(),
@@ -285,10 +288,25 @@ impl Default for LinuxConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StorageDriver {
-    /// What a clone changes is in memory, above a folder that all share. Needs nothing.
+    /// What a clone changes is above a folder that all share, by default in memory (linux.bound). Needs nothing.
     Overlay,
     /// Clones of a snapshot, on disk. Needs a pool with pool.parent_dataset mounted at pool.clones_dir.
     Zfs,
+}
+
+/// How a clone's size (clone_limits.disk_bytes) is bounded with the overlay; ZFS has quotas of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskBound {
+    /// What a clone changes is in memory. Cheapest to make and to remove, never on a disk, and counted with its memory.
+    Tmpfs,
+    /// On the disk of pool.clones_dir, by its file system's project quotas: ext4 or XFS, mounted with prjquota.
+    ProjectQuota,
+    /// On that disk, in a sparse file with a file system of its own, for disks without quotas. Needs mke2fs and loop
+    /// devices.
+    Loop,
+    /// On that disk: project_quota where it has them, else loop.
+    Auto,
 }
 
 /// How a clone's limits must be kept.

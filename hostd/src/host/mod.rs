@@ -14,7 +14,6 @@ pub mod linux;
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
 pub mod page;
-mod trusted;
 pub mod zfs;
 
 pub use native::{helper, show, templates};
@@ -257,6 +256,11 @@ pub type HostResult<T> = Result<T, HostError>;
 pub trait Host: Send + Sync + 'static {
     /// The drivers at work, such as `storage` → `zfs`, for status and logs.
     fn drivers(&self) -> BTreeMap<String, String>;
+
+    /// Which of these limits this host does not keep, by their names in the contract. Nobody may believe they are on.
+    fn not_kept(&self, _: &Limits) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Everything a create needs, looked at one by one.
     fn checks(&self) -> impl Future<Output = Vec<Finding>> + Send;

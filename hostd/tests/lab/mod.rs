@@ -11,11 +11,12 @@
 use launcher::cdp::Connection;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -112,7 +113,7 @@ impl Lab {
         ]
     }
 
-    /// Everything that must be the same before and after: mounts, links, rules, processes, namespaces.
+    /// Everything that must be the same before and after: mounts, links, rules, processes, namespaces, cgroups, files.
     pub fn inventory(&self, home: &Path) -> Vec<(String, String)> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         let mounts: BTreeSet<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
@@ -145,9 +146,23 @@ impl Lab {
             shown("rules", output("nft -s list ruleset")),
             shown("processes", format!("{processes:?}")),
             shown("network namespaces", format!("{}", networks.len())),
+            shown("cgroups", cgroups()),
             shown("files", files.join("\n")),
         ]
     }
+}
+
+/// hostd's cgroups, where this machine has cgroup v2.
+fn cgroups() -> String {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let roots = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let mut folders = Vec::new();
+    for root in roots.filter_map(|line| line.split(' ').nth(1)) {
+        list(&Path::new(root).join("hostd"), &mut folders);
+    }
+    // Every cgroup is full of files; the folders are what comes and goes.
+    folders.retain(|path| Path::new(path).is_dir());
+    folders.join("\n")
 }
 
 fn list(folder: &Path, into: &mut Vec<String>) {
@@ -162,13 +177,42 @@ fn list(folder: &Path, into: &mut Vec<String>) {
     }
 }
 
+/// A clone's processes with their command lines: those in its network namespace and whatever descends from them
+/// (Chromium puts its renderers into namespaces of their own).
+pub fn processes(run: &Path) -> BTreeMap<u32, String> {
+    let network = fs::metadata(run.join("net")).expect("the clone's namespace").ino();
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir("/proc").expect("proc").flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // One that ends while we look is none.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        let inside = fs::metadata(entry.path().join("ns/net")).is_ok_and(|meta| meta.ino() == network);
+        all.insert(pid, (parent.unwrap_or(0), inside));
+    }
+    let is_inside = |mut pid: u32| {
+        while let Some((parent, inside)) = all.get(&pid) {
+            if *inside {
+                return true;
+            }
+            pid = *parent;
+        }
+        false
+    };
+    let command = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    all.keys().filter(|pid| is_inside(**pid)).map(|pid| (*pid, command(pid))).collect()
+}
+
 /// Enter a network namespace for as long as the calling thread lives.
 pub fn enter(namespace: &Path) {
     let namespace = File::open(namespace).unwrap_or_else(|error| panic!("{}: {error}", namespace.display()));
     setns(namespace, CloneFlags::CLONE_NEWNET).expect("entering a namespace");
 }
 
-/// A web server in a namespace of the test: `/redirect/ADDRESS` leads there, everything else is a page.
+/// A web server in a namespace of the test: `/redirect/ADDRESS` leads there, `/cookies` tells which cookies came and sets
+/// one more, everything else is a page.
 pub fn serve(namespace: impl AsRef<Path>, address: SocketAddr) {
     // A name is one of `ip netns`; a path stays what it is.
     let namespace = Path::new("/run/netns").join(namespace);
@@ -189,17 +233,24 @@ fn answer(mut stream: TcpStream) {
     let Ok(count) = stream.read(&mut request) else { return };
     let request = String::from_utf8_lossy(&request[..count]);
     let path = request.split_whitespace().nth(1).unwrap_or("/");
-    let reply = match path.strip_prefix("/redirect/") {
-        Some(target) => format!(
+    let html = |headers: &str, page: &str| {
+        let length = page.len();
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{page}"
+        )
+    };
+    let reply = if let Some(target) = path.strip_prefix("/redirect/") {
+        format!(
             "HTTP/1.1 302 Found\r\nLocation: http://{target}:{PORT}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        ),
-        None => {
-            let page = "<!doctype html><title>rendered</title><body style='background:#0a0'><h1>Hello from outside</h1>";
-            format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{page}",
-                page.len()
-            )
-        }
+        )
+    } else if path.starts_with("/cookies") {
+        let came = request.lines().find_map(|line| line.strip_prefix("Cookie: ")).unwrap_or("none");
+        html("Set-Cookie: visited=yes; Path=/\r\n", &format!("<!doctype html><title>cookies</title>{came}"))
+    } else {
+        html(
+            "",
+            "<!doctype html><title>rendered</title><body style='background:#0a0'><h1>Hello from outside</h1>",
+        )
     };
     let _ = stream.write_all(reply.as_bytes());
 }

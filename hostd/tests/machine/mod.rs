@@ -257,11 +257,12 @@ pub fn inside(folder: &Path) -> BTreeSet<u32> {
 /// Ask a clone's service for something; whether it answers.
 pub fn get(clone: &CloneInfo, path: &str) -> bool {
     let endpoint = clone.endpoint.clone().expect("an endpoint");
-    let address = endpoint.strip_prefix("http://").unwrap_or_else(|| panic!("{endpoint}")).parse().unwrap();
+    let address = endpoint.strip_prefix("http://").unwrap_or_else(|| panic!("{endpoint}"));
+    let address: std::net::SocketAddr = address.parse().unwrap();
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(20))?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: clone\r\nConnection: close\r\n\r\n")?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer.starts_with("HTTP/1.1 200"))

@@ -76,7 +76,9 @@ impl Rig {
         let home = Home::new(&settings.iter().map(String::as_str).collect::<Vec<_>>());
         let rig = Rig { test, home, zpool, parent, _disk: disk };
         let (file, clones) = (file.to_str().unwrap(), format!("mountpoint={}", rig.clones().display()));
-        run(&["zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", &rig.zpool, file]);
+        // Without compression: what a test writes must count.
+        let settings = ["-o", "cachefile=none", "-O", "mountpoint=none", "-O", "compression=off"];
+        run(&[&["zpool", "create"], settings.as_slice(), &[&rig.zpool, file]].concat());
         run(&["zfs", "create", "-o", &clones, &rig.parent]);
         println!("{}", rig.hostctl(&["template", "create"]));
         rig

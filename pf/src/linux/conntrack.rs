@@ -4,6 +4,7 @@
 //! nothing of it is left for the next clone with the same address.
 
 use super::netlink::{CONNTRACK, Message, NESTED, Socket, UNSPECIFIED};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
@@ -39,22 +40,31 @@ pub(super) fn kill(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<usiz
 /// All states are read and sorted out here. What costs is the kernel's walk through its whole table, and its own filter
 /// would need one walk for each direction and family.
 pub(super) fn states(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<Vec<Message>> {
-    let octets: Vec<Vec<u8>> = addresses
-        .iter()
-        .map(|address| match address {
-            IpAddr::V4(v4) => v4.octets().to_vec(),
-            IpAddr::V6(v6) => v6.octets().to_vec(),
-        })
-        .collect();
+    let wanted: BTreeSet<IpAddr> = addresses.iter().copied().collect();
     let mut states = socket.dump(&Message::new(GET, UNSPECIFIED))?;
-    states.retain(|state| {
-        [TUPLE_ORIGINAL, TUPLE_REPLY].into_iter().any(|tuple| {
-            let tuple = state.attributes.get_nested(tuple).unwrap_or_default();
-            let ends = tuple.get_nested(TUPLE_IP).unwrap_or_default();
-            ends.iter().any(|(_, end)| octets.iter().any(|octets| octets == end))
-        })
-    });
+    states.retain(|state| ends(state).any(|end| wanted.contains(&end)));
     Ok(states)
+}
+
+/// Which of these addresses is an end of any state.
+pub(super) fn connected(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<BTreeSet<IpAddr>> {
+    let states = states(socket, addresses)?;
+    let ends: BTreeSet<IpAddr> = states.iter().flat_map(ends).collect();
+    Ok(addresses.iter().copied().filter(|address| ends.contains(address)).collect())
+}
+
+/// The addresses of a state, as seen before and after translation.
+fn ends(state: &Message) -> impl Iterator<Item = IpAddr> {
+    [TUPLE_ORIGINAL, TUPLE_REPLY].into_iter().flat_map(|tuple| {
+        let tuple = state.attributes.get_nested(tuple).unwrap_or_default();
+        let ends = tuple.get_nested(TUPLE_IP).unwrap_or_default();
+        ends.iter().filter_map(|(_, end)| address(end)).collect::<Vec<_>>()
+    })
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
 /// A request that ends exactly this state, not a later one with the same ends.

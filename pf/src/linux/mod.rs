@@ -192,6 +192,12 @@ impl Firewall {
         Ok(states.len())
     }
 
+    /// Of which of these addresses the kernel remembers connections. One look, however many addresses.
+    pub fn connected(&self, addresses: &[IpAddr]) -> Result<BTreeSet<IpAddr>, FirewallError> {
+        let found = Socket::open().and_then(|mut socket| conntrack::connected(&mut socket, addresses));
+        found.map_err(|source| FirewallError::Kernel { doing: "reading the connections".into(), source })
+    }
+
     /// News of the table from now on.
     pub fn watch(&self) -> Result<Watch, FirewallError> {
         Watch::new(&self.policy.table).map_err(|source| FirewallError::Kernel {

@@ -1,30 +1,26 @@
 //! Everything a create needs, looked at one by one, each with what to do about it.
 
-use super::Inner;
 use super::interfaces::Interface;
-use super::{commands, errors};
+use super::{Inner, settings};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::JailDriver;
 use crate::host::HostError;
-use std::collections::BTreeMap;
+use ipnet::IpNet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// 2025-01-01: a clock before this was never set, and every certificate looks wrong to the browser.
 const PLAUSIBLE_TIME: u64 = 1_735_689_600;
-/// What is asked of the kernel.
-const SETTINGS: [&str; 4] = [
-    "kern.racct.enable",
-    "net.inet.ip.forwarding",
-    "net.link.bridge.pfil_member",
-    "net.link.bridge.pfil_bridge",
-];
-
-fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: impl Into<String>) -> Finding {
+pub(super) fn finding(
+    check: &str,
+    severity: Severity,
+    message: impl Into<String>,
+    fix: impl Into<String>,
+) -> Finding {
     Finding { check: check.into(), severity, message: message.into(), fix: fix.into() }
 }
 
-fn good(check: &str, message: impl Into<String>) -> Finding {
+pub(super) fn good(check: &str, message: impl Into<String>) -> Finding {
     finding(check, Severity::Ok, message, "")
 }
 
@@ -38,11 +34,7 @@ impl Inner {
         let mut findings = vec![root()];
         findings.extend(self.tools());
         match &settings {
-            Ok(settings) => {
-                findings.push(racct(settings));
-                findings.push(forwarding(settings));
-                findings.push(filtering(settings));
-            }
+            Ok(settings) => findings.extend(settings::findings(settings)),
             Err(error) => findings.push(failed("kernel", error)),
         }
         match &interfaces {
@@ -53,6 +45,7 @@ impl Inner {
             }
             Err(error) => findings.push(failed("interfaces", error)),
         }
+        findings.push(self.table().await);
         findings.extend(self.storage.findings().await);
         findings.push(self.template().await);
         findings.push(match &jails {
@@ -90,19 +83,6 @@ impl Inner {
                 })
                 .collect(),
         }
-    }
-
-    /// The kernel's settings by name.
-    async fn settings(&self) -> Result<BTreeMap<String, String>, HostError> {
-        let outcome = self.tools.sysctl.with(commands::settings(&SETTINGS)).run().await?;
-        let mut found = BTreeMap::new();
-        for line in outcome.text()?.lines() {
-            match line.split_once(": ") {
-                Some((name, value)) => drop(found.insert(name.to_owned(), value.trim().to_owned())),
-                None => return Ok(errors::unreadable("sysctl", line, "name: value")?),
-            }
-        }
-        Ok(found)
     }
 
     fn bridge(&self, all: &[Interface]) -> Finding {
@@ -209,6 +189,30 @@ impl Inner {
         }
     }
 
+    /// Every member must be one clone's own address: a whole network in the table would let everybody out.
+    async fn table(&self) -> Finding {
+        let table = &self.egress.policy.set;
+        let members = match self.members().await {
+            Ok(members) => members,
+            Err(error) => return failed("table", &error),
+        };
+        let own = |member: &&IpNet| {
+            member.prefix_len() == member.max_prefix_len()
+                && self.pool.slot_of_address(member.addr()).is_some()
+        };
+        let strange: Vec<String> =
+            members.iter().filter(|member| !own(member)).map(IpNet::to_string).collect();
+        match strange.is_empty() {
+            true => good("table", format!("<{table}> has {} members, all of them clones", members.len())),
+            false => finding(
+                "table",
+                Severity::Error,
+                format!("<{table}> lets out what is no clone: {}", strange.join(", ")),
+                format!("pfctl -t {table} -T delete {}", strange.join(" ")),
+            ),
+        }
+    }
+
     async fn template(&self) -> Finding {
         let snapshot = &self.config.host.snapshot;
         match self.storage.check_template(snapshot).await {
@@ -300,53 +304,6 @@ fn root() -> Finding {
     match nix::unistd::geteuid().is_root() {
         true => good("root", "hostd runs as root"),
         false => finding("root", Severity::Error, "hostd does not run as root", "service hostd start"),
-    }
-}
-
-fn racct(settings: &BTreeMap<String, String>) -> Finding {
-    let fix =
-        "put kern.racct.enable=1 into /boot/loader.conf and restart the host: it cannot be switched on later";
-    match settings.get("kern.racct.enable").map(String::as_str) {
-        Some("1") => good("racct", "resource limits are on"),
-        Some(_) => finding(
-            "racct",
-            Severity::Error,
-            "RACCT is off: clones could not be limited, so none is made",
-            fix,
-        ),
-        None => finding(
-            "racct",
-            Severity::Error,
-            "the kernel has no RACCT",
-            "use a kernel with options RACCT and RCTL, such as GENERIC",
-        ),
-    }
-}
-
-fn forwarding(settings: &BTreeMap<String, String>) -> Finding {
-    match settings.get("net.inet.ip.forwarding").map(String::as_str) {
-        Some("1") => good("forwarding", "net.inet.ip.forwarding is on"),
-        _ => finding(
-            "forwarding",
-            Severity::Error,
-            "net.inet.ip.forwarding is off: clones reach nothing",
-            "sysrc gateway_enable=YES; sysctl net.inet.ip.forwarding=1",
-        ),
-    }
-}
-
-/// The rules are written for the bridge itself. Filtering its members too would ask them about frames they do not mean.
-fn filtering(settings: &BTreeMap<String, String>) -> Finding {
-    let on = |name: &&str| settings.get(*name).is_some_and(|value| value != "0");
-    let names = ["net.link.bridge.pfil_member", "net.link.bridge.pfil_bridge"];
-    match names.iter().find(|name| on(name)) {
-        None => good("bridge_filter", "PF sees what enters and leaves the bridge, once"),
-        Some(name) => finding(
-            "bridge_filter",
-            Severity::Warning,
-            format!("{name} is on: PF sees the clones' packets more than once"),
-            format!("sysctl {name}=0, and in /etc/sysctl.conf"),
-        ),
     }
 }
 

@@ -34,13 +34,14 @@ mod network;
 mod processes;
 mod rctl;
 mod service;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 use super::command::{Tool, Tools};
 use super::zfs::Zfs;
 use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
-use crate::api::{CloneId, EgressHealth, Finding, SnapshotName};
+use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
 use crate::slot::{Pool, SlotNames};
 use egress::Egress;
@@ -248,6 +249,18 @@ impl Host for FreebsdHost {
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
         self.0.set_limits(spec).await
+    }
+
+    /// Rules hold for what runs already, and a new amount takes the old one's place. The quota is the dataset's.
+    fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
+        let kept = |limit: fn(&Limits) -> Option<u64>| limit(from).is_none() || limit(to).is_some();
+        from.disk_bytes == to.disk_bytes
+            && kept(|limits| limits.memory_bytes)
+            && kept(|limits| limits.processes)
+            && kept(|limits| limits.open_files)
+            && kept(|limits| limits.cpu_percent)
+            && kept(|limits| limits.read_bytes_per_second)
+            && kept(|limits| limits.write_bytes_per_second)
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {

@@ -1,6 +1,7 @@
 //! Everything a create needs, looked at one by one, each with what to do about it.
 
 use super::limits::{self, Keeper};
+use super::storage::Overlay;
 use super::{Inner, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
@@ -33,6 +34,7 @@ pub(super) fn run(
     findings.extend(forwarding(inner));
     findings.push(template(inner, usable));
     findings.push(passage(inner));
+    findings.push(browserd(inner));
     findings.push(free_space(inner));
     findings.push(free_memory());
     findings.push(clock());
@@ -65,9 +67,13 @@ fn root() -> Finding {
     }
 }
 
-/// What the overlay needs of the kernel.
-pub(super) fn overlay() -> Vec<Finding> {
-    vec![filesystem("overlay"), filesystem("tmpfs")]
+/// What the overlay needs of the kernel, and how the clones' size is bounded on it.
+pub(super) fn overlay(overlay: &Overlay) -> Vec<Finding> {
+    let bound = match overlay.check_bound() {
+        Ok(word) => good("storage", word),
+        Err((why, fix)) => finding("storage", Severity::Error, why, fix),
+    };
+    vec![filesystem("overlay"), filesystem("tmpfs"), bound]
 }
 
 fn filesystem(kind: &str) -> Finding {
@@ -203,14 +209,53 @@ fn template(inner: &Inner, usable: HostResult<(PathBuf, String)>) -> Finding {
 /// A clone's processes are nobody special, and must be able to walk to the clone's folder.
 fn passage(inner: &Inner) -> Finding {
     let clones = &inner.config.pool.clones_dir;
-    let closed = |folder: &&Path| !folder.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0);
-    match clones.ancestors().find(closed) {
+    match closed(clones) {
         None => good("passage", format!("the clones' users can reach {}", clones.display())),
         Some(folder) => finding(
             "passage",
             Severity::Error,
             format!("the clones' users cannot pass through {} to their files", folder.display()),
             &format!("chmod o+x {}", folder.display()),
+        ),
+    }
+}
+
+/// The first folder on the way that does not let everybody pass.
+fn closed(path: &Path) -> Option<&Path> {
+    let open = |folder: &Path| folder.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o001 != 0);
+    path.ancestors().find(|folder| !open(folder))
+}
+
+/// The program beside the browser, which the clones' users start.
+fn browserd(inner: &Inner) -> Finding {
+    let program = &inner.config.linux.browserd;
+    let shown = program.display();
+    let missing = |message: String, fix: &str| finding("browserd", Severity::Warning, message, fix);
+    let without = "a clone's endpoint is its browser's debugging socket";
+    let Ok(meta) = program.metadata() else {
+        return match program.as_os_str().is_empty() {
+            true => good("browserd", format!("linux.browserd is empty: {without}")),
+            false => missing(
+                format!("{shown} is not there: {without}"),
+                "install browserd there, name another place in linux.browserd, or leave that empty",
+            ),
+        };
+    };
+    if meta.permissions().mode() & 0o005 != 0o005 {
+        return finding(
+            "browserd",
+            Severity::Error,
+            format!("the clones' users cannot run {shown}"),
+            &format!("chmod 755 {shown}"),
+        );
+    }
+    match closed(program) {
+        None => good("browserd", format!("{shown} runs in every clone")),
+        Some(folder) => finding(
+            "browserd",
+            Severity::Error,
+            format!("the clones' users cannot pass through {} to {shown}", folder.display()),
+            "install browserd elsewhere, for example in /usr/local/libexec",
         ),
     }
 }

@@ -2,11 +2,12 @@
 
 use super::errors::doing;
 use super::mounts::Mount;
-use super::storage::{self, Overlay};
+use super::storage::Overlay;
 use super::template::{self, Template};
 use super::{checks, zfs};
 use crate::api::{CloneId, Finding, SnapshotName};
 use crate::config::{Config, StorageDriver};
+use crate::host::command::Tools;
 use crate::host::zfs::Zfs;
 use crate::host::zfs::datasets::Datasets;
 use crate::host::{CloneSpec, HostErrorKind, HostResult, Part, StorageSeen, Unmount};
@@ -39,7 +40,11 @@ impl Storage {
     pub(super) fn open(config: &Config, pool: &Pool) -> io::Result<Storage> {
         Ok(match config.linux.storage {
             StorageDriver::Overlay => Storage::Overlay(
-                Overlay::open(&config.pool.clones_dir)?,
+                Overlay::open(
+                    &config.pool.clones_dir,
+                    config.linux.bound,
+                    &Tools::new(&config.host.tool_folders),
+                )?,
                 Templates { folder: config.linux.templates.clone(), name: config.host.template.clone() },
             ),
             StorageDriver::Zfs => Storage::Zfs(zfs::open(config, pool)),
@@ -49,7 +54,7 @@ impl Storage {
     /// What keeps the files and bounds their size, for status.
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Storage::Overlay(..) => storage::BOUND,
+            Storage::Overlay(overlay, _) => overlay.word(),
             Storage::Zfs(_) => zfs::BOUND,
         }
     }
@@ -57,7 +62,7 @@ impl Storage {
     /// What the system must have for it.
     pub(super) async fn findings(&self) -> Vec<Finding> {
         match self {
-            Storage::Overlay(..) => checks::overlay(),
+            Storage::Overlay(overlay, _) => checks::overlay(overlay),
             Storage::Zfs(zfs) => zfs.findings().await,
         }
     }
@@ -154,7 +159,11 @@ impl Storage {
             Storage::Zfs(zfs) => zfs.ensure(spec).await,
             Storage::Overlay(overlay, templates) => {
                 let (overlay, templates, spec) = (overlay.clone(), templates.clone(), spec.clone());
-                blocking(move || overlay.ensure(&spec, &templates.open(&spec.snapshot)?)).await
+                blocking(move || {
+                    let _kept = template::share(&templates.folder, &templates.name)?;
+                    overlay.ensure(&spec, &templates.open(&spec.snapshot)?)
+                })
+                .await
             }
         }
     }

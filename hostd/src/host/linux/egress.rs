@@ -12,7 +12,7 @@ use crate::host::{HostError, HostErrorKind, HostResult};
 use crate::slot::{Pool, Slot, SlotNames};
 use pf::linux::{Firewall, FirewallError};
 use pf::{Policy, PolicySpec};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,9 +32,34 @@ pub(super) struct Egress {
     slots: Vec<SlotNames>,
     /// Slots of which the kernel remembered no connection when they had neither link nor membership. As long as that
     /// and the rules stay so, none can come about, and looking again would cost a walk through all of the host's.
-    quiet: Mutex<BTreeSet<Slot>>,
+    quiet: Mutex<Quiet>,
     /// Something changed that cannot wait for the timer.
     pub(super) changed: Notify,
+}
+
+/// The slots of which no connection can be remembered, and when each was last expected to have some.
+#[derive(Debug, Default)]
+struct Quiet {
+    slots: BTreeSet<Slot>,
+    expected: BTreeMap<Slot, u64>,
+    /// Counts what happens, to tell before from after.
+    clock: u64,
+}
+
+impl Quiet {
+    /// The slot gets a link or a membership: from here on connections can come about.
+    fn expect(&mut self, slot: Slot) {
+        self.clock += 1;
+        self.slots.remove(&slot);
+        self.expected.insert(slot, self.clock);
+    }
+
+    /// A look that began then found the slot cut off and without connections. It may have got a link meanwhile.
+    fn settle(&mut self, slot: Slot, began: u64) {
+        if self.expected.get(&slot).is_none_or(|expected| *expected <= began) {
+            self.slots.insert(slot);
+        }
+    }
 }
 
 impl Egress {
@@ -104,7 +129,7 @@ impl Egress {
     /// Somebody changed the rules: prove them, and until they are put back keep the clones in.
     fn rules_changed(&self, by: &str) {
         self.proven.store(false, Ordering::SeqCst);
-        self.quiet().clear();
+        self.quiet().slots.clear();
         match self.firewall.prove() {
             Ok(_) => self.proven.store(true, Ordering::SeqCst),
             Err(error) => {
@@ -145,7 +170,7 @@ impl Egress {
     }
 
     pub(super) fn grant(&self, names: &SlotNames) -> HostResult<()> {
-        self.quiet().remove(&names.slot);
+        self.quiet().expect(names.slot);
         self.firewall.add(&addresses(names).collect::<Vec<_>>()).map_err(|error| self.failed(&error))
     }
 
@@ -167,39 +192,41 @@ impl Egress {
 
     /// Which of these slots the kernel remembers connections of. Only those without a link and without membership are
     /// asked about: of the others connections come and go.
-    pub(super) fn remembered(&self, cut_off: &[&SlotNames]) -> HostResult<BTreeSet<Slot>> {
+    pub(super) fn remembered(&self, cut_off: &[&SlotNames], began: u64) -> HostResult<BTreeSet<Slot>> {
         let unsure: Vec<&SlotNames> = {
             let quiet = self.quiet();
-            cut_off.iter().copied().filter(|names| !quiet.contains(&names.slot)).collect()
+            cut_off.iter().copied().filter(|names| !quiet.slots.contains(&names.slot)).collect()
         };
-        let mut found = BTreeSet::new();
-        if self.connections(&unsure)? > 0 {
-            for names in &unsure {
-                if self.connections(&[names])? > 0 {
-                    found.insert(names.slot);
-                }
-            }
-        }
+        let found = self.connected(&unsure)?;
         if self.proven.load(Ordering::SeqCst) {
-            self.quiet().extend(unsure.iter().map(|names| names.slot).filter(|slot| !found.contains(slot)));
+            let mut quiet = self.quiet();
+            let silent = unsure.iter().map(|names| names.slot).filter(|slot| !found.contains(slot));
+            silent.for_each(|slot| quiet.settle(slot, began));
         }
         Ok(found)
     }
 
-    fn connections(&self, slots: &[&SlotNames]) -> HostResult<usize> {
+    fn connected(&self, slots: &[&SlotNames]) -> HostResult<BTreeSet<Slot>> {
         if slots.is_empty() {
-            return Ok(0);
+            return Ok(BTreeSet::new());
         }
         let all: Vec<IpAddr> = slots.iter().flat_map(|names| addresses(names)).collect();
-        self.firewall.connections(&all).map_err(|error| self.failed(&error))
+        let found = self.firewall.connected(&all).map_err(|error| self.failed(&error))?;
+        let is_found = |names: &&&SlotNames| addresses(names).any(|address| found.contains(&address));
+        Ok(slots.iter().filter(is_found).map(|names| names.slot).collect())
     }
 
     /// The slot gets a link: from here on connections can come about.
     pub(super) fn expect_connections(&self, slot: Slot) {
-        self.quiet().remove(&slot);
+        self.quiet().expect(slot);
     }
 
-    fn quiet(&self) -> MutexGuard<'_, BTreeSet<Slot>> {
+    /// The moment before a look at links and members, for [`Egress::remembered`].
+    pub(super) fn moment(&self) -> u64 {
+        self.quiet().clock
+    }
+
+    fn quiet(&self) -> MutexGuard<'_, Quiet> {
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,4 +250,26 @@ impl Egress {
 /// A clone's addresses.
 pub(super) fn addresses(names: &SlotNames) -> impl Iterator<Item = IpAddr> + Clone + use<> {
     [Some(IpAddr::V4(names.ip)), names.ip6.map(IpAddr::V6)].into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_got_its_link_during_a_look_is_not_quiet() {
+        let slot = Slot::try_from(7).unwrap();
+        let mut quiet = Quiet::default();
+        quiet.settle(slot, quiet.clock);
+        assert!(quiet.slots.contains(&slot), "nobody expected anything of it");
+        quiet.expect(slot);
+        assert!(!quiet.slots.contains(&slot));
+        let began = quiet.clock;
+        quiet.settle(slot, began);
+        assert!(quiet.slots.contains(&slot), "the look began after its last link");
+        quiet.slots.clear();
+        quiet.expect(slot);
+        quiet.settle(slot, began);
+        assert!(!quiet.slots.contains(&slot), "the look began before it");
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! A create waits for the thaw and for the proof that the browser is well, so both are prepared when the clone is frozen.
 //! Its processes are held by descriptors, which never mean another process; what stands still can neither start one nor
-//! change its mind. So a service that answered before, all of whose processes stand and later wake up, still answers:
+//! end by itself. So a service that answered before, and none of whose processes was killed while it stood, still answers:
 //! the kernel tells it at once, and nobody has to wait until a dozen processes have found their feet. After a restart of
 //! hostd the descriptors are gone; then the processes are looked for and the service is asked.
 
@@ -24,16 +24,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The clones that this process froze.
 #[derive(Debug, Default)]
-pub(super) struct Freezer(Mutex<BTreeMap<Slot, Still>>);
+pub(super) struct Freezer(Mutex<BTreeMap<Slot, Known>>);
 
-/// A clone that stands still, or did until just now.
+/// What is known of a clone.
 #[derive(Debug)]
-struct Still {
-    held: Held,
-    /// Whether its service answered before.
-    answered: bool,
-    /// Whether it goes on again: then there may be more processes than these.
-    woken: bool,
+enum Known {
+    /// It stands still: its processes, and whether its service answered before.
+    Still { held: Held, answered: bool },
+    /// It goes on again: whether its service is well, if that could be told when it did. Not looked at later: a process
+    /// that had nothing left to do but to end does so as soon as it may.
+    Woken { well: Option<bool> },
 }
 
 /// One clone to freeze or thaw.
@@ -109,7 +109,7 @@ impl Freezer {
             self.thaw_all(subject)?;
             return Ok(false);
         }
-        self.lock().insert(subject.names.slot, Still { held, answered, woken: false });
+        self.lock().insert(subject.names.slot, Known::Still { held, answered });
         Ok(true)
     }
 
@@ -129,15 +129,22 @@ impl Freezer {
 
     /// Let everything in the clone go on.
     pub(super) fn thaw(&self, subject: Subject<'_>) -> HostResult<()> {
-        let kept = match (subject.keeper.cgroup(subject.name()), self.lock().get_mut(&subject.names.slot)) {
-            (None, Some(still)) if !still.woken => {
-                still.woken = true;
-                Some(still.held.signal(libc::SIGCONT))
-            }
-            _ => None,
+        let known = self.lock().remove(&subject.names.slot);
+        let thawed = match known {
+            Some(Known::Still { held, answered }) => self.wake(subject, &held, answered),
+            _ => self.thaw_all(subject),
         };
-        let thawed = kept.unwrap_or_else(|| self.thaw_all(subject));
         thawed.map_err(|error| subject.failed("cannot be thawed", &error))
+    }
+
+    fn wake(&self, subject: Subject<'_>, held: &Held, answered: bool) -> io::Result<()> {
+        let well = if answered { Some(held.all_alive()?) } else { None };
+        match subject.keeper.cgroup(subject.name()) {
+            Some(own) => cgroup::set_frozen(&own, false)?,
+            None => held.signal(libc::SIGCONT)?,
+        }
+        self.lock().insert(subject.names.slot, Known::Woken { well });
+        Ok(())
     }
 
     fn thaw_all(&self, subject: Subject<'_>) -> io::Result<()> {
@@ -152,7 +159,7 @@ impl Freezer {
         // For one thaw only: from then on the clone lives, and what was known of it grows old.
         let known = self.lock().remove(&subject.names.slot);
         match known {
-            Some(still) if still.answered => still.held.all_alive(),
+            Some(Known::Woken { well: Some(well) }) => Ok(well),
             _ => Ok(jail::is_ready(subject.run)),
         }
     }
@@ -162,7 +169,7 @@ impl Freezer {
         drop(self.lock().remove(&names.slot));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Slot, Still>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Slot, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

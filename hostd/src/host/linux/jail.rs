@@ -205,6 +205,8 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
         Answer::Ready { endpoint } => Ok(endpoint),
         Answer::Failed { message, not_ready } => {
             let kind = if not_ready { HostErrorKind::NotReady } else { HostErrorKind::Failed };
+            // The log goes with the clone, so what it says last is told here.
+            let message = format!("{message}; the log ends: {}", last_words(&run));
             Err(HostError::new(kind, what.object, message, what.hint))
         }
         Answer::Idle => {
@@ -219,5 +221,5 @@ fn last_words(run: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().rev().take(5).collect();
     let words: Vec<&str> = lines.into_iter().rev().collect();
-    if words.is_empty() { "the supervisor ended without a word".into() } else { words.join(" | ") }
+    if words.is_empty() { "(nothing was said)".into() } else { words.join(" | ") }
 }

@@ -51,6 +51,20 @@ impl Keeper {
         }
     }
 
+    /// Which of these limits nobody keeps here; of rates see [`RATES`].
+    pub(super) fn not_kept(&self, limits: &Limits) -> Vec<&'static str> {
+        let by_cgroup = [("memory_bytes", limits.memory_bytes), ("cpu_percent", limits.cpu_percent)];
+        let rates = [
+            ("read_bytes_per_second", limits.read_bytes_per_second),
+            ("write_bytes_per_second", limits.write_bytes_per_second),
+        ];
+        let missing = match self {
+            Keeper::Cgroup(_) => &[][..],
+            Keeper::Rlimits { .. } => &by_cgroup[..],
+        };
+        missing.iter().chain(&rates).filter(|(_, limit)| limit.is_some()).map(|(name, _)| *name).collect()
+    }
+
     /// The clone's cgroup, if there are cgroups.
     pub(super) fn cgroup(&self, name: &str) -> Option<PathBuf> {
         match self {
@@ -169,6 +183,24 @@ mod tests {
         for change in [|l: &mut Limits| l.open_files = Some(1), |l: &mut Limits| l.disk_bytes = Some(1)] {
             assert!(!cgroup.can_change(&base, &wish(change)) && !rlimits.can_change(&base, &wish(change)));
         }
+    }
+
+    #[test]
+    fn what_nobody_keeps_is_named() {
+        let all = Limits {
+            memory_bytes: Some(1),
+            processes: Some(1),
+            open_files: Some(1),
+            cpu_percent: Some(1),
+            disk_bytes: Some(1),
+            read_bytes_per_second: Some(1),
+            write_bytes_per_second: Some(1),
+        };
+        let (cgroup, rlimits) = (Keeper::Cgroup("/c".into()), Keeper::Rlimits { why: "a test".into() });
+        let rates = ["read_bytes_per_second", "write_bytes_per_second"];
+        assert_eq!(cgroup.not_kept(&all), rates);
+        assert_eq!(rlimits.not_kept(&all), [&["memory_bytes", "cpu_percent"][..], &rates].concat());
+        assert!(rlimits.not_kept(&Limits::default()).is_empty(), "what nobody asked for is not missing");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! | part | object | whose it is | module |
 //! |---|---|---|---|
-//! | storage | overlay on a sized tmpfs | a mark beside it | [`storage`], [`template`] |
+//! | storage | overlay, its changes bounded in size | a mark beside it | [`storage`], [`template`] |
 //! | | or two ZFS clones | a mark on them | [`zfs`], [`super::zfs`] |
 //! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | namespace and pair of links | the link's alias | [`network`], [`netns`], [`rtnl`] |
@@ -177,8 +177,9 @@ impl Inner {
             true => mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?,
             false => Vec::new(),
         };
+        let began = self.egress.moment();
         let network = match wanted(Part::Network) || wanted(Part::Egress) {
-            true => Some(network::Seen::now()?),
+            true => Some(network::Seen::now(only)?),
             false => None,
         };
         let members = match wanted(Part::Egress) {
@@ -192,15 +193,17 @@ impl Inner {
         let mut shared =
             Shared { mounts, datasets, network, members, remembered: BTreeSet::new(), processes };
         if wanted(Part::Egress) {
+            // Of all slots, also those of which nothing is there: asked about together they cost one walk through the
+            // host's connections, and a create in one of them none.
             let names: Vec<SlotNames> = match only {
                 Some(names) => vec![names.clone()],
-                None => self.slots(&shared)?.into_iter().map(|slot| self.pool.names(slot)).collect(),
+                None => self.pool.slots().map(|slot| self.pool.names(slot)).collect(),
             };
             let cut_off: Vec<&SlotNames> = names
                 .iter()
                 .filter(|names| shared.members(names).0 == 0 && !shared.has_link(names))
                 .collect();
-            shared.remembered = self.egress.remembered(&cut_off)?;
+            shared.remembered = self.egress.remembered(&cut_off, began)?;
         }
         Ok(shared)
     }
@@ -348,11 +351,16 @@ impl Host for LinuxHost {
             ("network", "network namespace and veth".to_owned()),
             ("egress", format!("nftables table inet {}", self.0.egress.table())),
             ("limits", self.0.keeper.word()),
+            ("rates", "of reading and writing are not kept".to_owned()),
             ("jail", "bubblewrap, Landlock, seccomp".to_owned()),
             ("service", browserd.to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
+    }
+
+    fn not_kept(&self, limits: &Limits) -> Vec<String> {
+        self.0.keeper.not_kept(limits).into_iter().map(str::to_owned).collect()
     }
 
     async fn checks(&self) -> Vec<Finding> {

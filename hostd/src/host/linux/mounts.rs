@@ -74,6 +74,15 @@ pub(super) fn below<'a>(mounts: &'a [Mount], folder: &Path) -> Vec<&'a Mount> {
     found
 }
 
+/// The mount that a path is on.
+pub(super) fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    // Of several at one place the last is seen, which is the last of equals here.
+    mounts
+        .iter()
+        .filter(|mount| path.starts_with(&mount.at))
+        .max_by_key(|mount| mount.at.components().count())
+}
+
 /// The mount that is seen at this very place.
 pub(super) fn at<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.at == place)

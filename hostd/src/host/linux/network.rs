@@ -25,10 +25,16 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn now() -> HostResult<Seen> {
+    /// Of one slot, or of all.
+    pub(super) fn now(only: Option<&SlotNames>) -> HostResult<Seen> {
         let look = || {
             let mut rtnl = Rtnl::open()?;
-            Ok(Seen { links: rtnl.links()?, addresses: rtnl.addresses()? })
+            let links = match only {
+                Some(names) => rtnl.link(&names.interface)?.into_iter().collect(),
+                None => rtnl.links()?,
+            };
+            let addresses = if links.is_empty() { Vec::new() } else { rtnl.addresses()? };
+            Ok(Seen { links, addresses })
         };
         look().map_err(|error: io::Error| {
             failed(
@@ -88,7 +94,7 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
     let names = &spec.names;
     let object = || names.interface.clone();
     let pin = pin(run);
-    if let Some(seen) = Seen::now()?.network(names, &pin) {
+    if let Some(seen) = Seen::now(Some(names))?.network(names, &pin) {
         match seen.identity {
             Identity::Clone(id) if id == spec.clone_id && seen.complete => return Ok(()),
             Identity::Clone(id) if id != spec.clone_id => {

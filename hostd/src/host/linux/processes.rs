@@ -28,12 +28,23 @@ impl Table {
         let mut table = Table::default();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // One that ends while we look is none.
-            let Some(parent) = parent(pid) else { continue };
-            table.parents.insert(pid, parent);
-            table.networks.extend(network_of(pid).map(|network| (pid, network)));
+            table.add(pid);
         }
         Ok(table)
+    }
+
+    /// Only these processes.
+    fn of_these(pids: impl IntoIterator<Item = u32>) -> Table {
+        let mut table = Table::default();
+        pids.into_iter().for_each(|pid| table.add(pid));
+        table
+    }
+
+    fn add(&mut self, pid: u32) {
+        // One that ends while we look is none.
+        let Some(parent) = parent(pid) else { return };
+        self.parents.insert(pid, parent);
+        self.networks.extend(network_of(pid).map(|network| (pid, network)));
     }
 
     /// The processes of the clone with this run folder.
@@ -95,7 +106,8 @@ impl Held {
         let first = Table::now()?.of(name, run, keeper)?;
         let held: Vec<(u32, OwnedFd)> =
             first.into_iter().filter_map(|pid| Some((pid, super::pidfd::open(pid).ok()?))).collect();
-        let again = Table::now()?.of(name, run, keeper)?;
+        // What makes each of them a clone's own (its ancestors inside) is among them.
+        let again = Table::of_these(held.iter().map(|(pid, _)| *pid)).of(name, run, keeper)?;
         Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
     }
 

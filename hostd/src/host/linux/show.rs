@@ -1,6 +1,8 @@
-//! A look through a clone's browser, also one without browserd, whose debugging pipe is a socket. For demonstrations.
+//! A look through the browser of a clone without browserd, over its debugging socket: load a page, take a picture.
 
-use crate::host::page::{self, decode};
+use crate::host::page;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use launcher::cdp::Connection;
 use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
@@ -10,13 +12,7 @@ pub use crate::host::page::Seen;
 
 /// Load a page in the browser behind an endpoint. The text of the error says what failed.
 pub fn page(endpoint: &str, url: &str, patience: Duration) -> Result<Seen, String> {
-    match endpoint.strip_prefix("cdp+unix://") {
-        Some(socket) => by_pipe(socket, url, patience),
-        None => page::load(endpoint, url, patience),
-    }
-}
-
-fn by_pipe(socket: &str, url: &str, patience: Duration) -> Result<Seen, String> {
+    let socket = endpoint.strip_prefix("cdp+unix://").ok_or_else(|| page::unknown(endpoint))?;
     let stream = UnixStream::connect(socket).map_err(|error| format!("{socket}: {error}"))?;
     let copy = stream.try_clone().map_err(|error| format!("{socket}: {error}"))?;
     let mut cdp = Connection::new(stream.into(), copy.into());
@@ -40,5 +36,6 @@ fn by_pipe(socket: &str, url: &str, patience: Duration) -> Result<Seen, String> 
     let picture = call("Page.captureScreenshot", json!({ "format": "png" }))?;
     call("Page.close", json!({}))?;
     let title = title["result"]["value"].as_str().unwrap_or_default().to_owned();
-    Ok(Seen { title, picture: decode(picture["data"].as_str())? })
+    let picture = BASE64_STANDARD.decode(picture["data"].as_str().unwrap_or_default());
+    Ok(Seen { title, picture: picture.map_err(|error| format!("the picture: {error}"))? })
 }

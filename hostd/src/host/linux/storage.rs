@@ -3,21 +3,30 @@
 //! ```text
 //! CLONES/browsertask001/                 the clone's files as the browser sees them (overlay)
 //! CLONES/.store/browsertask001/clone     whose they are: beside the view, not in it
-//! CLONES/.store/browsertask001/disk/     what the clone changed: a tmpfs as large as its quota
+//! CLONES/.store/browsertask001/disk/     what the clone changed, bounded by its quota
+//! CLONES/.store/browsertask001/image     the file behind that, if it is bounded by a loop device
 //! CLONES/.aside/CLONE_ID/                a store that could not be removed and freed its slot
 //! ```
 //!
-//! The changes are in memory because a clone is disposable: making it is quick, its size is bounded on every file
-//! system, and nothing of it is ever written to a disk. Destroying it is unmounting; not one file is removed by walking
-//! a tree, so nothing outside can be reached by a link or a mount inside it.
+//! By default the changes are in memory because a clone is disposable: making it is quick, its size is bounded on every
+//! file system, and nothing of it is ever written to a disk ([`bound`] has the other ways). Destroying it is unmounting.
+//! Only with project quotas a tree is removed by walking it, after a look that nothing is mounted in it, and without
+//! following links.
+
+mod bound;
+mod loop_device;
+mod project_quota;
 
 use super::errors::{Doing, doing};
 use super::files;
 use super::mounts::{self, Mount};
 use super::template::Template;
 use crate::api::{CloneId, SnapshotName};
+use crate::config::DiskBound;
+use crate::host::command::{Tool, Tools};
 use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, StorageSeen, Unmount};
 use crate::slot::SlotNames;
+use bound::Bound;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -25,13 +34,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How the clones' size is bounded, for status.
-pub(super) const BOUND: &str = "overlay on a sized tmpfs";
-
 const STORE: &str = ".store";
 const ASIDE: &str = ".aside";
 const MARK: &str = "clone";
 const DISK: &str = "disk";
+const IMAGE: &str = "image";
 
 /// What is written beside a clone's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,24 +46,52 @@ const DISK: &str = "disk";
 struct Mark {
     clone_id: CloneId,
     snapshot: SnapshotName,
+    #[serde(default)]
+    bound: Bound,
 }
 
 /// The folder of the clones.
 #[derive(Debug, Clone)]
 pub(super) struct Overlay {
     clones: PathBuf,
+    /// How new clones are bounded, or why none can be made.
+    bound: Result<Bound, String>,
+    mke2fs: Tool,
 }
 
 impl Overlay {
     /// Make the folders that all clones share.
-    pub(super) fn open(clones: &Path) -> io::Result<Overlay> {
+    pub(super) fn open(clones: &Path, wanted: DiskBound, tools: &Tools) -> io::Result<Overlay> {
         files::make_folders(clones, 0o755)?;
         // Mount lines show the real path; a link on the way would make ours unrecognisable.
         let clones = clones.canonicalize()?;
         for name in [STORE, ASIDE] {
             files::make_folders(&clones.join(name), 0o700)?;
         }
-        Ok(Overlay { clones })
+        let bound = Bound::choose(wanted, &mounts::all()?, &clones);
+        Ok(Overlay { clones, bound, mke2fs: tools.find("mke2fs") })
+    }
+
+    /// How the clones' size is bounded, for status.
+    pub(super) fn word(&self) -> &'static str {
+        self.bound.as_ref().map_or("overlay without a bound: no clones", |bound| bound.word())
+    }
+
+    /// How the clones' size is bounded, and whether it can be; the error says what is missing and what to do.
+    pub(super) fn check_bound(&self) -> Result<&'static str, (String, &'static str)> {
+        let bound = self.bound.as_ref().map_err(|why| {
+            (
+                why.clone(),
+                "mount it with prjquota (ext4: tune2fs -O project,quota), or choose another linux.bound",
+            )
+        })?;
+        if *bound == Bound::Loop {
+            self.mke2fs.path().map_err(|error| (error.to_string(), "apt install e2fsprogs"))?;
+            if !Path::new("/dev/loop-control").exists() {
+                return Err(("there are no loop devices".to_owned(), "modprobe loop"));
+            }
+        }
+        Ok(bound.word())
     }
 
     fn view(&self, names: &SlotNames) -> PathBuf {
@@ -100,23 +135,27 @@ impl Overlay {
         if !there(&store) && !there(&view) {
             return Ok(None);
         }
-        let (identity, snapshot) = match read_mark(&store)? {
-            Ok(Some(mark)) => (Identity::Clone(mark.clone_id), Some(mark.snapshot)),
+        let disk = store.join(DISK);
+        let (identity, snapshot, bounded) = match read_mark(&store)? {
+            Ok(Some(mark)) => {
+                (Identity::Clone(mark.clone_id), Some(mark.snapshot), mark.bound.is_kept(seen, &disk))
+            }
             Ok(None) => match self.foreign(&view, &store, viewed)? {
-                Some(why) => (Identity::Foreign(why), None),
-                None => (Identity::Unmarked, None),
+                Some(why) => (Identity::Foreign(why), None, false),
+                None => (Identity::Unmarked, None, false),
             },
-            Err(why) => (Identity::Foreign(why), None),
+            Err(why) => (Identity::Foreign(why), None, false),
         };
         let age = store.symlink_metadata().and_then(|meta| meta.modified()).ok();
-        let upper = store.join(DISK).join("upper");
-        let mounted =
-            viewed.is_some_and(|mount| mount.kind == "overlay" && mount.option("upperdir") == upper.to_str());
+        let upper = disk.join("upper");
+        let mounted = bounded
+            && viewed
+                .is_some_and(|mount| mount.kind == "overlay" && mount.option("upperdir") == upper.to_str());
         let age = age.and_then(|made| made.elapsed().ok()).or(Some(Duration::ZERO));
         Ok(Some(StorageSeen { identity, snapshot, mounted, age }))
     }
 
-    /// Why something without a mark is not of our making: an unfinished store of ours is empty but for its disk.
+    /// Why something without a mark is not of our making: an unfinished store of ours is empty.
     fn foreign(&self, view: &Path, store: &Path, viewed: Option<&Mount>) -> io::Result<Option<String>> {
         if let Some(mount) = viewed {
             return Ok(Some(format!("a {} is mounted on {} that nobody marked", mount.kind, view.display())));
@@ -128,7 +167,9 @@ impl Overlay {
             let Ok(entries) = std::fs::read_dir(folder) else { continue };
             for entry in entries {
                 let name = entry?.file_name();
-                if folder == view || !(name == DISK || name.to_string_lossy().starts_with(MARK)) {
+                let ours = [DISK, IMAGE].contains(&name.to_string_lossy().as_ref())
+                    || name.to_string_lossy().starts_with(MARK);
+                if folder == view || !ours {
                     return Ok(Some(format!("{} holds {name:?}, which is not ours", folder.display())));
                 }
             }
@@ -167,9 +208,13 @@ impl Overlay {
             }
             _ => {}
         }
+        let bound = self
+            .bound
+            .clone()
+            .map_err(|why| doing(&what.object, "bound the clone's files", HostErrorKind::NotReady, why))?;
         files::make_folders(&store, 0o700)
             .map_err(|error| what.failed("no folder for its changes", &error))?;
-        let mark = Mark { clone_id: spec.clone_id.clone(), snapshot: spec.snapshot.clone() };
+        let mark = Mark { clone_id: spec.clone_id.clone(), snapshot: spec.snapshot.clone(), bound };
         files::write_atomically(&store.join(MARK), &serde_json::to_vec(&mark).expect("plain data"))
             .map_err(|error| what.failed("cannot be marked", &error))?;
         let disk = store.join(DISK);
@@ -179,14 +224,9 @@ impl Overlay {
         files::make_folders(&view, 0o700).map_err(|error| what.failed("no folder", &error))?;
         if mounts::at(&seen, &disk).is_none() {
             let size = spec.limits.disk_bytes.unwrap_or(10 << 30);
-            mount(
-                Some("hostd"),
-                &disk,
-                Some("tmpfs"),
-                FLAGS,
-                Some(format!("size={size},mode=0700").as_str()),
-            )
-            .map_err(|error| what.failed("no file system for its changes", &error.into()))?;
+            bound
+                .keep(&disk, &store.join(IMAGE), size, names.uid, &self.mke2fs)
+                .map_err(|error| what.failed("its size cannot be bounded", &error))?;
         }
         let (upper, work) = (disk.join("upper"), disk.join("work"));
         for folder in [&upper, &work] {
@@ -201,8 +241,15 @@ impl Overlay {
                 "a path contains one of , : \\ or is no text",
             )
         })?;
-        mount(Some("hostd"), &view, Some("overlay"), FLAGS, Some(options.as_str()))
-            .map_err(|error| what.failed("the template cannot be mounted", &error.into()))
+        let show = || {
+            mount(Some("hostd"), &view, Some("overlay"), FLAGS, Some(options.as_str()))
+                .map_err(io::Error::from)
+        };
+        let shown = match bound {
+            Bound::ProjectQuota => project_quota::without_exemption(show),
+            Bound::Tmpfs | Bound::Loop => show(),
+        };
+        shown.map_err(|error| what.failed("the template cannot be mounted", &error))
     }
 
     /// Unmount what is below the clone's folder, deepest first.
@@ -240,7 +287,12 @@ impl Overlay {
         self.unmount_storage(names, Unmount::Gentle)?;
         files::remove_empty(&self.view(names))
             .map_err(|error| what.failed("its folder cannot be removed", &error))?;
-        remove_store(&self.store(names)).map_err(|error| what.failed("its store cannot be removed", &error))
+        let store = self.store(names);
+        if let Ok(Ok(Some(Mark { bound: Bound::ProjectQuota, .. }))) = read_mark(&store) {
+            project_quota::clear(&self.clones, names.uid)
+                .map_err(|error| what.failed("its quota cannot be removed", &error))?;
+        }
+        remove_store(&store).map_err(|error| what.failed("its store cannot be removed", &error))
     }
 
     /// Free the slot of a store that cannot be removed.
@@ -270,6 +322,27 @@ impl Overlay {
     fn what(&self, names: &SlotNames) -> Doing {
         Doing { object: self.view(names).display().to_string(), hint: "find who uses it: fuser -vm" }
     }
+}
+
+/// The names of the clones that carry this snapshot's mark.
+pub(super) fn made_from(clones: &Path, snapshot: &SnapshotName) -> io::Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for folder in [STORE, ASIDE] {
+        let entries = match std::fs::read_dir(clones.join(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        for entry in entries {
+            let store = entry?.path();
+            let uses = match read_mark(&store)? {
+                Ok(mark) => mark.is_some_and(|mark| mark.snapshot == *snapshot),
+                // It may be made from any.
+                Err(_) => true,
+            };
+            found.extend(store.file_name().filter(|_| uses).map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(found)
 }
 
 const FLAGS: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
@@ -317,9 +390,15 @@ pub(super) fn unmount_all(place: &Path, how: Unmount) -> io::Result<()> {
     }
 }
 
-/// A store whose disk is unmounted: an empty folder and a mark. The mark goes last.
+/// A store whose disk is unmounted. The mark goes last.
 fn remove_store(store: &Path) -> io::Result<()> {
-    files::remove_empty(&store.join(DISK))?;
+    let disk = store.join(DISK);
+    match files::remove_empty(&disk) {
+        // A folder with a project quota. Nothing is mounted in it: its owner just unmounted all there was.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => std::fs::remove_dir_all(&disk)?,
+        other => other?,
+    }
+    files::remove_file(&store.join(IMAGE))?;
     files::remove_leftovers(store, MARK)?;
     files::remove_file(&store.join(MARK))?;
     files::remove_empty(store)

@@ -8,18 +8,30 @@
 //! A template is made under another name and renamed when it is complete, so one that has its name is quiescent. It is
 //! never written again: a change is a new snapshot. The browser's programs are the system's own, shown read-only; the
 //! template pins which one.
+//!
+//! The operator's commands work on the host directly, beside a running daemon. One lock (`.lock` in the template's
+//! folder) keeps them apart: a create holds it shared from the look at the template until the clone is marked and
+//! mounted; a command holds it alone while it gives a template its name or takes it away. So a template that is being
+//! cloned cannot go, one that clones are made from shows it (their marks and mounts), and one that is gone is not found.
+//! Both hold it for a moment only: what takes long is done before or after.
 
 use super::errors::{doing, failed};
-use super::{files, mounts};
+use super::{files, mounts, storage};
 use crate::api::SnapshotName;
 use crate::host::{HostError, HostErrorKind, HostResult};
 use launcher::chromium::{Chromium, Flavor};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the lock is waited for, and how often it is tried.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 const MANIFEST: &str = "template.toml";
 const FILES: &str = "files";
@@ -149,17 +161,16 @@ pub fn create(
     browser: Option<&Path>,
 ) -> HostResult<String> {
     let parent = templates.join(name);
-    let _lock = lock(&parent)?;
     let folder = parent.join(snapshot.as_str());
     let shown = folder.display().to_string();
-    if folder.symlink_metadata().is_ok() {
-        return Err(doing(
-            shown,
-            "make the template",
-            HostErrorKind::Template,
-            "it is there already; take another snapshot name",
-        ));
-    }
+    let absent = || match folder.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) => {
+            let why = "it is there already; take another snapshot name";
+            Err(doing(&shown, "make the template", HostErrorKind::Template, why))
+        }
+    };
+    absent()?;
     let (browser, version) = system_browser(browser)?;
     let io = |error: io::Error| {
         failed(&shown, "the template cannot be made", &error, "look at the folder's file system")
@@ -170,8 +181,16 @@ pub fn create(
     let manifest = Manifest { browser, version: version.clone() };
     let text = toml::to_string(&manifest).map_err(|error| io(io::Error::other(error)))?;
     files::write_atomically(&unfinished.join(MANIFEST), text.as_bytes()).map_err(io)?;
-    std::fs::rename(&unfinished, &folder).map_err(io)?;
-    Ok(version)
+    let named = lock(&parent).and_then(|_lock| {
+        // Somebody else may have made it meanwhile.
+        absent()?;
+        std::fs::rename(&unfinished, &folder).map_err(io)
+    });
+    if named.is_err() {
+        // Ours alone, and of no use to anybody.
+        std::fs::remove_dir_all(&unfinished).map_err(io)?;
+    }
+    named.map(|()| version)
 }
 
 /// The browser that this system has, or the one that is named, and its version.
@@ -212,34 +231,54 @@ pub fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Resul
     Ok(found)
 }
 
-/// Remove a template that no clone is made from. Renamed first, so that no create finds a half.
-pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<()> {
-    let _lock = lock(&templates.join(name))?;
-    let folder = templates.join(name).join(snapshot.as_str());
+/// Remove a template that no clone below `clones` is made from. Renamed first, so that no create finds a half.
+pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Path) -> HostResult<()> {
+    let parent = templates.join(name);
+    let folder = parent.join(snapshot.as_str());
     let shown = folder.display().to_string();
     let io = |error: io::Error| failed(&shown, "the template cannot be removed", &error, "run it as root");
-    let real = folder.canonicalize().map_err(io)?;
-    let used = |mount: &mounts::Mount| {
-        mount.option("lowerdir").is_some_and(|lower| Path::new(lower).starts_with(&real))
-    };
-    if mounts::all().map_err(io)?.iter().any(used) {
-        return Err(doing(
-            shown,
-            "remove the template",
-            HostErrorKind::Busy,
-            "clones are made from it: destroy them first",
-        ));
+    let doomed = parent.join(format!(".{snapshot}.{}.gone", std::process::id()));
+    {
+        let _lock = lock(&parent)?;
+        let real = folder.canonicalize().map_err(io)?;
+        let mut users = storage::made_from(clones, snapshot).map_err(io)?;
+        // Also those of another hostd, with another folder of clones.
+        let mounted = |mount: &mounts::Mount| {
+            let lower = mount.option("lowerdir").map(Path::new);
+            lower.is_some_and(|lower| lower.starts_with(&real)).then(|| mount.at.display().to_string())
+        };
+        users.extend(mounts::all().map_err(io)?.iter().filter_map(mounted));
+        if !users.is_empty() {
+            let users: Vec<String> = users.into_iter().collect();
+            return Err(HostError::new(
+                HostErrorKind::Busy,
+                shown,
+                format!("clones are made from the template: {}", users.join(", ")),
+                "destroy them first, or wait for their deadlines",
+            ));
+        }
+        std::fs::rename(&real, &doomed).map_err(io)?;
     }
-    let doomed = templates.join(name).join(format!(".{snapshot}.{}.gone", std::process::id()));
-    std::fs::rename(&real, &doomed).map_err(io)?;
     // Follows no link, and a template has no mounts below it: they would have made the rename of a busy folder fail.
     std::fs::remove_dir_all(&doomed).map_err(io)
 }
 
-/// One command at a time changes the templates.
+/// Held by a command while it names or takes away a template.
 pub(super) fn lock(folder: &Path) -> HostResult<Flock<File>> {
+    hold(folder, FlockArg::LockExclusiveNonblock)
+}
+
+/// Held by a create while it uses a template: until this is dropped no command takes one away.
+pub(super) fn share(templates: &Path, name: &str) -> HostResult<Flock<File>> {
+    hold(&templates.join(name), FlockArg::LockSharedNonblock)
+}
+
+/// Every holder is quick, so one that has to be waited for long is stopped or hangs: that is an error, not a reason to
+/// wait for ever. The kernel offers no wait with an end, hence the turns.
+fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
     let path = folder.join(".lock");
     let shown = path.display().to_string();
+    let refused = |error: &io::Error| failed(&shown, "cannot be locked", error, "run it as root");
     let open = || {
         files::make_folders(folder, 0o755)?;
         OpenOptions::new()
@@ -250,9 +289,24 @@ pub(super) fn lock(folder: &Path) -> HostResult<Flock<File>> {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
     };
-    let file = open().map_err(|error| failed(&shown, "cannot be locked", &error, "run it as root"))?;
-    Flock::lock(file, FlockArg::LockExclusive)
-        .map_err(|(_, error)| failed(&shown, "cannot be locked", &error.into(), "run it as root"))
+    let mut file = open().map_err(|error| refused(&error))?;
+    let began = Instant::now();
+    loop {
+        file = match Flock::lock(file, how) {
+            Ok(lock) => return Ok(lock),
+            Err((file, Errno::EWOULDBLOCK)) if began.elapsed() < LOCK_PATIENCE => file,
+            Err((_, Errno::EWOULDBLOCK)) => {
+                return Err(HostError::new(
+                    HostErrorKind::Busy,
+                    shown,
+                    "the templates are in use by a command or a create that does not end",
+                    "find it: fuser -v on that file",
+                ));
+            }
+            Err((_, error)) => return Err(refused(&error.into())),
+        };
+        std::thread::sleep(LOCK_PAUSE);
+    }
 }
 
 /// The first file that holds somebody's identity, or that is no plain file at all.
@@ -276,6 +330,7 @@ pub(super) fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::CloneId;
 
     fn snapshot(name: &str) -> SnapshotName {
         SnapshotName::try_from(name.to_owned()).unwrap()
@@ -294,12 +349,31 @@ mod tests {
         create(templates, "browser", &snapshot("two"), None).unwrap();
         let before = version(templates, "browser", &snapshot("two")).unwrap();
         assert_eq!(version(templates, "browser", &snapshot("two")).unwrap(), before);
-        remove(templates, "browser", &snapshot("two")).unwrap();
+        // A clone that is being made from one, and then one that is there: neither lets it go.
+        let clones = templates.join("clones");
+        let store = clones.join(".store/browsertask001");
+        std::fs::create_dir_all(&store).unwrap();
+        let removed = || remove(templates, "browser", &snapshot("two"), &clones);
+        let cloning = share(templates, "browser").unwrap();
+        let waiting = std::thread::scope(|scope| {
+            let waiting = scope.spawn(removed);
+            let mark =
+                r#"{"clone_id":"CLONE","snapshot":"two"}"#.replace("CLONE", CloneId::random().as_str());
+            std::fs::write(store.join("clone"), mark).unwrap();
+            drop(cloning);
+            waiting.join().unwrap()
+        });
+        let refused = waiting.unwrap_err();
+        assert_eq!(refused.kind, HostErrorKind::Busy);
+        assert!(refused.message.contains("browsertask001"), "{refused}");
+        std::fs::remove_file(store.join("clone")).unwrap();
+        removed().unwrap();
+        assert!(removed().is_err(), "it is gone");
         let gone = version(templates, "browser", &snapshot("two")).unwrap_err();
         assert_eq!(gone.kind, HostErrorKind::Template);
         create(templates, "browser", &snapshot("two"), None).unwrap();
         assert_ne!(version(templates, "browser", &snapshot("two")).unwrap(), before, "made anew");
-        remove(templates, "browser", &snapshot("two")).unwrap();
+        removed().unwrap();
         let all = list(templates, "browser").unwrap();
         assert_eq!(all, [(first.clone(), Ok(template.version().to_owned()))]);
 

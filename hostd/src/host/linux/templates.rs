@@ -28,7 +28,10 @@ pub async fn list(config: &Config) -> HostResult<Vec<(SnapshotName, Result<Strin
 /// Remove a template that no clone is made from.
 pub async fn remove(config: &Config, snapshot: &SnapshotName) -> HostResult<()> {
     match config.linux.storage {
-        StorageDriver::Overlay => template::remove(&config.linux.templates, &config.host.template, snapshot),
+        StorageDriver::Overlay => {
+            let (templates, clones) = (&config.linux.templates, &config.pool.clones_dir);
+            template::remove(templates, &config.host.template, snapshot, clones)
+        }
         StorageDriver::Zfs => zfs::remove_template(config, &pool(config)?, snapshot).await,
     }
 }

@@ -1,14 +1,19 @@
 //! browserd in the clone's sandbox: the program beside the browser, which starts the browser itself.
 //!
 //! It sees what a confined browser sees, and one folder of the clone's to write to. Its address is the clone's own, and
-//! the packet filter decides who reaches it.
+//! the packet filter decides who reaches it. It says by itself when it is ready; then its word is checked: `/readyz` must
+//! say yes over the network, and a renderer must be seen in a sandbox of its own, as without browserd.
 
 use super::Orders;
 use super::service::{ServiceError, io_error};
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::pipe2;
 use sandbox::{FileRule, HostFacts, Launch, Network, Policy, Program, Sandbox, Stdio};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,7 +25,12 @@ const TEMPORARY_BYTES: u64 = 512 << 20;
 /// How long it may take until its browser can open pages. Longer than any machine needs: hostd's own limit of a step
 /// (`lifecycle.step_timeout_seconds`) ends it earlier, and ends this process with it.
 const READY_LIMIT: Duration = Duration::from_secs(3600);
-const PAUSE: Duration = Duration::from_millis(5);
+/// How long one answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// A page has run script by then, so its renderer is there and confined: the time is for the look alone.
+const RENDERER_LIMIT: Duration = Duration::from_secs(5);
+/// More than its one line is no browserd.
+const LONGEST_WORD: usize = 64 << 10;
 
 /// Start it and wait until it is ready.
 pub(super) fn start(orders: &Orders, program: &Path, address: SocketAddr) -> Result<Sandbox, ServiceError> {
@@ -40,19 +50,19 @@ pub(super) fn start(orders: &Orders, program: &Path, address: SocketAddr) -> Res
     let facts = HostFacts::gather(&policy)?;
     let plan = policy.plan(&facts, &program).map_err(sandbox::Error::from)?;
     let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
-    let mut sandbox = Launch::new(plan).network_namespace(network.into()).stderr(Stdio::Inherit).spawn()?;
-    let began = Instant::now();
-    while !is_ready(address) {
-        let ended = sandbox.try_wait().map_err(io_error("browserd"))?;
-        if let Some(status) = ended {
-            let why = format!("it ended at its start: {status}");
-            return Err(io_error("browserd")(io::Error::other(why)));
-        }
-        if began.elapsed() > READY_LIMIT {
-            return Err(io_error("browserd")(io::ErrorKind::TimedOut.into()));
-        }
-        std::thread::sleep(PAUSE);
-    }
+    let (word, its_end) = pipe2(OFlag::O_CLOEXEC).map_err(|error| io_error("a pipe")(error.into()))?;
+    let sandbox = Launch::new(plan)
+        .network_namespace(network.into())
+        .stdout(Stdio::Descriptor(its_end))
+        .stderr(Stdio::Inherit)
+        .spawn()?;
+    wait_for_word(word, sandbox.pidfd(), READY_LIMIT)
+        .and_then(|()| ask_ready(address))
+        .map_err(io_error("browserd"))?;
+    let proof = launcher::prove_renderer(sandbox.program_pid(), RENDERER_LIMIT).map_err(|seen| {
+        io_error("browserd")(io::Error::other(format!("the browser's own sandbox is not alive: {seen}")))
+    })?;
+    eprintln!("supervisor: browserd as process {} with {proof:?}", sandbox.program_pid());
     Ok(sandbox)
 }
 
@@ -63,18 +73,7 @@ fn policy(orders: &Orders, program: &Path, data: &Path) -> Policy {
     if let Some(files) = orders.limits.open_files {
         policy.limits.open_files = files;
     }
-    policy.files = FileRule::system_programs();
-    for folder in ["/usr/local", "/usr/src"] {
-        if Path::new(folder).is_dir() && !orders.browser.starts_with(folder) {
-            policy.files.push(FileRule::hidden(folder));
-        }
-    }
-    if let Some(folder) = orders.browser.parent().filter(|folder| !folder.starts_with("/usr")) {
-        policy.files.push(FileRule::programs(folder));
-    }
-    let shown =
-        ["/etc/fonts", "/etc/localtime", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/ca-certificates"];
-    policy.files.extend(shown.map(FileRule::read_only_if_present));
+    policy.files = launcher::browser_files(&orders.browser);
     policy.files.extend(FileRule::identity_files(&policy.identity, "browser", HOME));
     // The host's own resolver and names are of another network.
     let resolver = orders.resolver.map(|address| format!("nameserver {address}\n")).unwrap_or_default();
@@ -96,15 +95,88 @@ fn policy(orders: &Orders, program: &Path, data: &Path) -> Policy {
     policy
 }
 
-/// Whether browserd says that pages can be opened.
-pub(super) fn is_ready(address: SocketAddr) -> bool {
-    let ask = || -> io::Result<bool> {
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
-        let mut answer = [0; 12];
-        stream.read_exact(&mut answer)?;
-        Ok(&answer == b"HTTP/1.1 200")
-    };
-    ask().unwrap_or(false)
+/// Wait for browserd's one line: ready, or why it never will be. Its end is the end of the wait.
+fn wait_for_word(word: OwnedFd, process: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    let mut pipe = File::from(word);
+    let mut line = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let why = format!("it was not ready within {} s", patience.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
+        let milliseconds = u16::try_from(left.as_millis()).unwrap_or(u16::MAX).max(1);
+        let mut watched =
+            [PollFd::new(pipe.as_fd(), PollFlags::POLLIN), PollFd::new(process, PollFlags::POLLIN)];
+        match poll(&mut watched, PollTimeout::from(milliseconds)) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [spoken, ended] = watched.map(|one| one.any().unwrap_or(false));
+        if !spoken && ended {
+            return Err(io::Error::other("it ended at its start"));
+        }
+        let mut chunk = [0; 4096];
+        let count = pipe.read(&mut chunk)?;
+        line.extend_from_slice(&chunk[..count]);
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            let said = String::from_utf8_lossy(&line[..end]).into_owned();
+            return match said.split_once(' ') {
+                Some(("ready", _)) => Ok(()),
+                Some(("failed", why)) => Err(io::Error::other(format!("its browser does not start: {why}"))),
+                _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it said {said:?}"))),
+            };
+        }
+        if count == 0 || line.len() > LONGEST_WORD {
+            return Err(io::Error::other("it closed its line without a word"));
+        }
+    }
+}
+
+/// Whether browserd says, over the network as callers will ask, that pages can be opened.
+pub(super) fn ask_ready(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer)?;
+    match &answer == b"HTTP/1.1 200" {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("/readyz says {}", String::from_utf8_lossy(&answer)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::linux::pidfd;
+
+    /// What comes of a browserd that says this and closes its line.
+    fn heard(said: &str) -> Result<(), String> {
+        let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).unwrap();
+        File::from(theirs).write_all(said.as_bytes()).unwrap();
+        let process = pidfd::open(std::process::id()).unwrap();
+        wait_for_word(ours, process.as_fd(), READY_LIMIT).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_its_own_word_makes_it_ready() {
+        assert_eq!(heard("ready http://10.87.0.1:8080\n"), Ok(()));
+        assert!(heard("failed exit status 127\n").unwrap_err().contains("exit status 127"));
+        assert!(heard("ready").unwrap_err().contains("without a word"));
+        assert!(heard("").unwrap_err().contains("without a word"));
+        assert!(heard("hello world\n").unwrap_err().contains("hello world"));
+    }
+
+    #[test]
+    fn its_end_is_the_end_of_the_wait() {
+        let (ours, _kept_open) = pipe2(OFlag::O_CLOEXEC).unwrap();
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let process = pidfd::open(child.id()).unwrap();
+        let error = wait_for_word(ours, process.as_fd(), READY_LIMIT).unwrap_err();
+        assert!(error.to_string().contains("ended"), "{error}");
+        child.wait().unwrap();
+    }
 }

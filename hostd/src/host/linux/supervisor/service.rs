@@ -95,6 +95,9 @@ impl Service {
         if let Some(resolver) = orders.resolver {
             launcher = launcher.resolver(resolver);
         }
+        if let Some(files) = orders.limits.open_files {
+            launcher = launcher.open_files(files);
+        }
         let mut browser = launcher.launch()?;
         eprintln!(
             "supervisor: {} as process {} with {:?}",
@@ -122,7 +125,7 @@ impl Service {
         match &mut self.running {
             Running::Browser(browser) => matches!(browser.try_wait(), Ok(None)),
             Running::Browserd(sandbox, address) => {
-                matches!(sandbox.try_wait(), Ok(None)) && browserd::is_ready(*address)
+                matches!(sandbox.try_wait(), Ok(None)) && browserd::ask_ready(*address).is_ok()
             }
         }
     }

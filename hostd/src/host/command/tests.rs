@@ -1,4 +1,5 @@
 use super::*;
+use crate::host::{HostError, HostErrorKind};
 
 fn sh() -> Tool {
     Tools::new(&["/bin".into()]).find("sh")

@@ -1,0 +1,83 @@
+//! The kernel's settings that a clone depends on.
+
+use super::checks::{finding, good};
+use super::errors::unreadable;
+use super::{Inner, commands};
+use crate::api::{Finding, Severity};
+use crate::host::HostError;
+use std::collections::BTreeMap;
+
+/// What is asked of the kernel.
+const SETTINGS: [&str; 4] = [
+    "kern.racct.enable",
+    "net.inet.ip.forwarding",
+    "net.link.bridge.pfil_member",
+    "net.link.bridge.pfil_bridge",
+];
+
+impl Inner {
+    /// The kernel's settings by name.
+    pub(super) async fn settings(&self) -> Result<BTreeMap<String, String>, HostError> {
+        let outcome = self.tools.sysctl.with(commands::settings(&SETTINGS)).run().await?;
+        let mut found = BTreeMap::new();
+        for line in outcome.text()?.lines() {
+            match line.split_once(": ") {
+                Some((name, value)) => drop(found.insert(name.to_owned(), value.trim().to_owned())),
+                None => return Ok(unreadable("sysctl", line, "name: value")?),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// What is right and wrong with them.
+pub(super) fn findings(settings: &BTreeMap<String, String>) -> [Finding; 3] {
+    [racct(settings), forwarding(settings), filtering(settings)]
+}
+
+fn racct(settings: &BTreeMap<String, String>) -> Finding {
+    let fix =
+        "put kern.racct.enable=1 into /boot/loader.conf and restart the host: it cannot be switched on later";
+    match settings.get("kern.racct.enable").map(String::as_str) {
+        Some("1") => good("racct", "resource limits are on"),
+        Some(_) => finding(
+            "racct",
+            Severity::Error,
+            "RACCT is off: clones could not be limited, so none is made",
+            fix,
+        ),
+        None => finding(
+            "racct",
+            Severity::Error,
+            "the kernel has no RACCT",
+            "use a kernel with options RACCT and RCTL, such as GENERIC",
+        ),
+    }
+}
+
+fn forwarding(settings: &BTreeMap<String, String>) -> Finding {
+    match settings.get("net.inet.ip.forwarding").map(String::as_str) {
+        Some("1") => good("forwarding", "net.inet.ip.forwarding is on"),
+        _ => finding(
+            "forwarding",
+            Severity::Error,
+            "net.inet.ip.forwarding is off: clones reach nothing",
+            "sysrc gateway_enable=YES; sysctl net.inet.ip.forwarding=1",
+        ),
+    }
+}
+
+/// The rules are written for the bridge itself. Filtering its members too would ask them about frames they do not mean.
+fn filtering(settings: &BTreeMap<String, String>) -> Finding {
+    let on = |name: &&str| settings.get(*name).is_some_and(|value| value != "0");
+    let names = ["net.link.bridge.pfil_member", "net.link.bridge.pfil_bridge"];
+    match names.iter().find(|name| on(name)) {
+        None => good("bridge_filter", "PF sees what enters and leaves the bridge, once"),
+        Some(name) => finding(
+            "bridge_filter",
+            Severity::Warning,
+            format!("{name} is on: PF sees the clones' packets more than once"),
+            format!("sysctl {name}=0, and in /etc/sysctl.conf"),
+        ),
+    }
+}

@@ -1,0 +1,98 @@
+//! Interfaces and pairs.
+
+use super::{id, names, pool, recorded, runs};
+use crate::host::Identity;
+use crate::host::freebsd::{interfaces, network};
+use crate::slot::Slot;
+
+#[test]
+fn every_recorded_list_of_interfaces_is_read() {
+    let mut read = 0;
+    for run in runs().into_iter().filter(|run| run.command.starts_with("ifconfig ") && run.exit == 0) {
+        if !run.stdout.contains(": flags=") {
+            continue;
+        }
+        let found = interfaces::read(&run.stdout).unwrap_or_else(|error| panic!("{}: {error}", run.command));
+        let headers = run.stdout.lines().filter(|line| line.contains(": flags=") && !line.starts_with('\t'));
+        assert_eq!(found.len(), headers.count(), "{}", run.command);
+        read += 1;
+    }
+    assert!(read >= 3, "{read} were recorded");
+    let bridge = interfaces::read(&recorded("ifconfig bridge72").stdout).unwrap().remove(0);
+    assert_eq!(bridge.name, "bridge72");
+    assert!(bridge.up && bridge.groups.contains("bridge"));
+    assert!(bridge.addresses.contains(&[192, 168, 72, 1].into()));
+    assert_eq!(bridge.members.keys().collect::<Vec<_>>(), ["e0a_vj"]);
+    assert!(!bridge.members["e0a_vj"].contains("PRIVATE") && bridge.members["e0a_vj"].contains("LEARNING"));
+    let end = interfaces::read(&recorded("ifconfig e0a_vj").stdout).unwrap().remove(0);
+    assert_eq!(end.ether.as_deref(), Some("02:e4:98:65:ca:0a"));
+    assert_eq!(end.description, None);
+}
+
+/// The recorded bridge and end, as they are for a clone of ours.
+pub(super) fn pair(description: Option<&str>, member: &str) -> String {
+    let names = names();
+    let describe = description.map(|text| format!("\tdescription: {text}\n")).unwrap_or_default();
+    let end = recorded("ifconfig e0a_vj").stdout.replace("e0a_vj", &names.epair_host);
+    let end = end.replace("02:e4:98:65:ca:0a", &names.mac_host.to_string());
+    let (header, rest) = end.split_once('\n').unwrap();
+    let bridge = recorded("ifconfig bridge72").stdout.replace("e0a_vj", &names.epair_host);
+    let bridge = bridge.replace("flags=143<LEARNING,DISCOVER,AUTOEDGE,AUTOPTP>", member);
+    format!("{bridge}{header}\n{describe}{rest}")
+}
+
+pub(super) const PRIVATE: &str = "flags=943<LEARNING,DISCOVER,PRIVATE,AUTOEDGE,AUTOPTP>";
+
+#[test]
+fn a_pair_is_whole_only_when_it_is_up_private_and_named() {
+    let plan = network::Plan { bridge: "bridge72".into(), base: 10_000 };
+    let seen = |text: &str| plan.seen(&interfaces::read(text).unwrap(), &names());
+    let mark = format!("hostd:{}", id('a'));
+    let whole = pair(Some(&mark), PRIVATE);
+    let found = seen(&whole).unwrap();
+    assert!(found.complete);
+    assert_eq!(found.identity, Identity::Clone(id('a')));
+
+    let open = pair(Some(&mark), "flags=143<LEARNING,DISCOVER,AUTOEDGE,AUTOPTP>");
+    assert!(!seen(&open).unwrap().complete, "without `private` clones reach each other");
+    let other_mac = whole.replace(&names().mac_host.to_string(), "02:00:00:00:00:01");
+    assert!(!seen(&other_mac).unwrap().complete);
+    let down = whole.replace("e0a_bt001: flags=1008943<UP,", "e0a_bt001: flags=1008942<");
+    assert_ne!(down, whole);
+    assert!(!seen(&down).unwrap().complete);
+    let unnamed = format!(
+        "{whole}{}",
+        whole.split("\ne0a_bt001: ").nth(1).map(|rest| format!("epair10001b: {rest}")).unwrap()
+    );
+    assert!(!seen(&unnamed).unwrap().complete, "the other end still has its first name");
+
+    assert_eq!(seen(&pair(None, PRIVATE)).unwrap().identity, Identity::Unmarked);
+    let theirs = seen(&pair(Some("vnet0 host interface for Bastille jail browser"), PRIVATE)).unwrap();
+    assert!(matches!(theirs.identity, Identity::Foreign(_)));
+    let tap = whole.replace("groups: epair", "groups: tap");
+    assert!(matches!(seen(&tap).unwrap().identity, Identity::Foreign(_)));
+    assert_eq!(plan.seen(&interfaces::read(&recorded("ifconfig bridge72").stdout).unwrap(), &names()), None);
+}
+
+#[test]
+fn interfaces_lead_to_their_slots_and_no_others_do() {
+    let plan = network::Plan { bridge: "bridge72".into(), base: 10_000 };
+    let pool = pool();
+    for (name, slot) in [
+        ("e0a_bt001", Slot::new(1)),
+        ("e0b_bt017", Slot::new(17)),
+        ("epair10001a", Slot::new(1)),
+        ("epair10900b", Slot::new(900)),
+        ("epair10901b", None),
+        ("epair10000a", None),
+        ("epair1a", None),
+        ("epair10001", None),
+        ("epair10001c", None),
+        ("epair+10001a", None),
+        ("bt001", None),
+        ("e0a_browser", None),
+        ("bridge72", None),
+    ] {
+        assert_eq!(plan.slot_of(&pool, name), slot, "{name}");
+    }
+}
