@@ -12,6 +12,7 @@
 mod calls;
 mod fake;
 mod files;
+mod laws;
 mod machine;
 mod options;
 mod tools;

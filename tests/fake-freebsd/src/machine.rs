@@ -2,7 +2,8 @@
 
 use crate::calls::{self, Run};
 use crate::fake::{Fake, TOOLS};
-use crate::world::{Dataset, Fault, Interface, Mount, World, Wrong, now};
+use crate::laws::now;
+use crate::world::{Dataset, Fault, Interface, Mount, World, Wrong};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

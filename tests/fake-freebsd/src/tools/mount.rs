@@ -1,8 +1,9 @@
 //! mount(8) and umount(8).
 
 use crate::fake::{Fake, Said};
+use crate::laws::below;
 use crate::options::Options;
-use crate::world::{Mount, World, below};
+use crate::world::{Mount, World};
 use std::fmt::Write;
 
 pub(super) fn mount(fake: &Fake, arguments: &[String]) -> Said {

@@ -8,6 +8,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod costs;
+mod daemon;
 pub mod facts;
 pub mod wire;
 
@@ -17,9 +18,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use wire::Wire;
+
+pub use daemon::Daemon;
 
 const INSIDE: &str = "FAKE_FREEBSD_INSIDE";
 /// Nothing that a test waits for takes longer, even on a machine with other things to do.
@@ -238,7 +240,7 @@ impl Lab {
             .stderr(log)
             .spawn()
             .unwrap();
-        Daemon { child, socket: self.path("sock") }
+        Daemon::new(child, self.path("sock"))
     }
 
     /// As if the host had been started anew since the records were written.
@@ -330,106 +332,6 @@ fn answer(mut stream: TcpStream) {
     let ready = request[..length].starts_with(b"GET /readyz ");
     let status = if ready { "200 OK" } else { "404 Not Found" };
     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-}
-
-/// A running daemon; killed when dropped, so that a failing test leaves nothing behind.
-pub struct Daemon {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Daemon {
-    pub fn socket(&self) -> &Path {
-        &self.socket
-    }
-
-    /// Wait until it answers. An error tells that it ended instead. A connection alone proves nothing: a tool that was
-    /// just being started when the daemon before was killed still has that one's socket for a moment.
-    pub fn wait_ready(&mut self) -> Result<(), String> {
-        let ready = wait_for(|| {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return Some(Err(format!("hostd ended at its start: {status}")));
-            }
-            let mut wire = Wire::connect(&self.socket).ok()?;
-            wire.call("host-status", json!({})).ok().map(|_| Ok(()))
-        });
-        ready.unwrap_or_else(|| Err("hostd did not answer in time".into()))
-    }
-
-    /// One call that succeeds.
-    pub fn call(&self, method: &str, params: Value) -> Value {
-        self.try_call(method, params).unwrap_or_else(|refused| panic!("{method}: {refused:?}"))
-    }
-
-    /// One call that is answered.
-    pub fn try_call(&self, method: &str, params: Value) -> Result<Value, wire::Refused> {
-        let mut wire = Wire::connect(&self.socket).unwrap();
-        match wire.call(method, params) {
-            Ok(result) => Ok(result),
-            Err(wire::CallError::Refused(refused)) => Err(refused),
-            Err(wire::CallError::Gone(error)) => {
-                let log = self.socket.with_file_name("hostd.log");
-                // One that has ended is still to be waited for, and /proc tells by which signal.
-                let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-                panic!("{method} was not answered: {error}\n{}\nits end: {stat}", tail(&log));
-            }
-        }
-    }
-
-    /// Make a clone; answers it.
-    pub fn create(&self, request: &str) -> Value {
-        self.try_create(json!({"request_id": request}))
-            .unwrap_or_else(|refused| panic!("create {request}: {refused:?}"))
-    }
-
-    /// The same with parameters of one's own.
-    pub fn try_create(&self, params: Value) -> Result<Value, wire::Refused> {
-        self.try_call("browser-clone-create", params).map(|mut result| result["clone"].take())
-    }
-
-    /// Destroy a clone.
-    pub fn destroy(&self, clone: &Value) -> Result<Value, wire::Refused> {
-        self.try_call("browser-clone-destroy", json!({"name": clone["name"], "clone_id": clone["clone_id"]}))
-    }
-
-    /// The clones of which hostd knows, foreign things aside.
-    pub fn clones(&self) -> Vec<Value> {
-        let mut listed = self.call("browser-clone-list", json!({}));
-        let mut clones = std::mem::take(listed["clones"].as_array_mut().unwrap());
-        clones.retain(|clone| clone["state"] != "foreign");
-        clones
-    }
-
-    /// The state of a clone; nothing if it is not listed.
-    pub fn state(&self, name: &Value) -> String {
-        let clones = self.clones();
-        let found = clones.iter().find(|clone| clone["name"] == *name);
-        found.and_then(|clone| clone["state"].as_str()).unwrap_or_default().to_owned()
-    }
-
-    /// SIGKILL, and wait for its end.
-    pub fn kill9(mut self) {
-        self.kill();
-    }
-
-    /// SIGTERM, and wait for its end.
-    pub fn stop(mut self) -> ExitStatus {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        wait_for(|| self.child.try_wait().unwrap()).expect("hostd ends when asked to")
-    }
-
-    fn kill(&mut self) {
-        // Both fail only when it has already ended and been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 /// Ask until there is an answer, for as long as [`PATIENCE`].

@@ -3,7 +3,8 @@
 use super::{bad_new_name, dataset_of, mounting, options, parent, properties, tree, usage};
 use crate::fake::{Caller, Fake, Said};
 use crate::files;
-use crate::world::{Dataset, Snapshot, World, now};
+use crate::laws::now;
+use crate::world::{Dataset, Snapshot, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 

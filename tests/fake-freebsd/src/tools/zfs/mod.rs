@@ -7,8 +7,9 @@ mod mounting;
 mod properties;
 
 use crate::fake::{Caller, Fake, Said};
+use crate::laws::below;
 use crate::options::{Options, Refused};
-use crate::world::{World, below};
+use crate::world::World;
 
 const PROPERTIES: &str = include_str!("properties.txt");
 const COMMANDS: &str = include_str!("usage.txt");

@@ -3,7 +3,8 @@
 use super::{options, properties, tree, usage};
 use crate::fake::{Fake, Said};
 use crate::files;
-use crate::world::{Mount, World, below};
+use crate::laws::below;
+use crate::world::{Mount, World};
 use std::fs;
 
 /// Mount a dataset where it belongs, over whatever is there. Its files come from the store.
