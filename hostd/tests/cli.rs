@@ -490,7 +490,7 @@ fn completions_and_manual_pages_are_made() {
     pages.extend(
         hostd::cli::command().get_subcommands().map(|command| format!("hostctl-{}.1", command.get_name())),
     );
-    assert_eq!(pages.len(), 14);
+    assert_eq!(pages.len(), 15);
     for page in &pages {
         assert!(ran.out.contains(page), "{page} in {}", ran.out);
         assert!(std::fs::read_to_string(folder.path().join(page)).unwrap().len() > 300, "{page}");

@@ -219,7 +219,13 @@ fn chains(text: &mut String, policy: &Policy) {
         text,
         "output",
         Some("filter hook output priority filter"),
-        ["oifname @links goto host_to_clone".into()],
+        [
+            "oifname @links goto host_to_clone".into(),
+            // A client whose clone went away tries again for minutes, by then along the default route: neither the
+            // network outside nor connection tracking shall hear of it.
+            "oifname != \"lo\" ip daddr @pool4 counter drop comment \"a clone that is gone\"".into(),
+            "oifname != \"lo\" ip6 daddr @pool6 counter drop comment \"a clone that is gone\"".into(),
+        ],
     );
     let mut from_host = vec![
         neighbours.into(),

@@ -291,6 +291,30 @@ fn udp_to_a_foreign_resolver_is_blocked_and_to_the_named_one_open() {
 }
 
 /// Sends a line and gets it back, or not.
+#[test]
+fn a_call_to_a_clone_that_is_gone_does_not_leave_the_host() {
+    let world = World::new();
+    let firewall = firewall(|_| {});
+    // Addresses of the pool without a link: the way there is the host's default route.
+    let call = |to: &str| {
+        world.host.inside(|| {
+            let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+            UdpSocket::bind(any).expect("bound").send_to(b"still there?", to).map_err(|error| error.kind())
+        })
+    };
+    let gone = ["10.87.67.200:9222", "[fd87::abcd]:9222"];
+    for to in gone {
+        assert_eq!(call(to), Ok(12), "without rules it leaves");
+    }
+    world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
+    for to in gone {
+        assert_eq!(call(to), Err(std::io::ErrorKind::PermissionDenied), "{to}");
+    }
+    assert_eq!(call("93.184.216.34:9222"), Ok(12), "others are called as before");
+    let addresses = ["10.87.67.200", "fd87::abcd"].map(address);
+    assert_eq!(world.host.inside(|| firewall.connections(&addresses).expect("readable")), 0);
+}
+
 fn answered(stream: &mut TcpStream, line: &[u8]) -> bool {
     let mut buffer = vec![0; line.len()];
     stream.set_read_timeout(Some(Duration::from_millis(600))).expect("a timeout");
@@ -463,7 +487,7 @@ fn two_daemons_on_one_host_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_full_pool_is_loaded_and_changed_quickly() {
+fn a_full_pool_is_loaded_and_changed() {
     let slots: u16 = 900;
     let firewall = firewall(|spec| {
         spec.slots = (1..=slots)
@@ -487,7 +511,6 @@ fn a_full_pool_is_loaded_and_changed_quickly() {
             (0..times).for_each(|_| work());
             let each = start.elapsed() / times;
             println!("{what:<44} {each:>12.1?}");
-            each
         };
         let mut watch = firewall.watch().expect("watching");
         timed("load 900 slots, no member", 1, &|| firewall.load(&BTreeSet::new()).expect("loads"));
@@ -497,8 +520,8 @@ fn a_full_pool_is_loaded_and_changed_quickly() {
         timed("proof", 20, &|| assert_eq!(firewall.prove().expect("proved").chains, 11));
         let slot = &firewall.policy().slots[450];
         let member = [IpAddr::V4(slot.ip), slot.ip6.unwrap().into()];
-        let add = timed("add a clone, both addresses", 200, &|| firewall.add(&member).expect("added"));
-        let remove = timed("remove a clone that is none, connections too", 50, &|| {
+        timed("add a clone, both addresses", 200, &|| firewall.add(&member).expect("added"));
+        timed("remove a clone that is none, connections too", 50, &|| {
             assert_eq!(firewall.remove(&member).expect("removed"), 0)
         });
         timed("add and remove, connections too", 50, &|| {
@@ -512,9 +535,6 @@ fn a_full_pool_is_loaded_and_changed_quickly() {
         let change = watch.changes().expect("readable").expect("news, though more than the kernel keeps");
         assert!(change.rules && change.members, "{change:?}");
         timed("read 1800 members", 20, &|| assert_eq!(firewall.members().expect("readable").len(), 1800));
-        // Far below what starting a program costs. A removal walks through the kernel's whole table of connections,
-        // and everything here may run beside other work on few cores: generous.
-        assert!(add < Duration::from_millis(5) && remove < Duration::from_millis(200));
     });
 }
 
