@@ -285,7 +285,7 @@ fn a_word_alone_makes_no_clone_ready() {
             use IO::Socket::INET; $| = 1; my ($at) = $ARGV[0] =~ /=(.*)/;\n\
             my $socket = IO::Socket::INET->new(LocalAddr => $at, Listen => 5) or die;\n\
             print \"ready http://$at\\n\";\n\
-            while (my $peer = $socket->accept) { my $line = <$peer>; print $peer \"HTTP/1.1 STATUS x\\r\\n\\r\\n\"; close $peer }\n";
+            while (my $peer = $socket->accept) { 1 while (<$peer> // '') =~ /\\S/; print $peer \"HTTP/1.1 STATUS x\\r\\n\\r\\n\"; close $peer }\n";
         let cases = [
             (program("no-renderer", &perl.replace("STATUS", "200")), "own sandbox is not alive"),
             (program("not-ready", &perl.replace("STATUS", "503")), "/readyz says HTTP/1.1 503"),

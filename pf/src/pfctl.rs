@@ -78,6 +78,11 @@ pub fn anchor_nat(policy: &Policy) -> Arguments {
     arguments(&["-a", &policy.anchor, "-P", "-sn"])
 }
 
+/// The clones' bridge as PF knows it, and whether it is told to leave it alone.
+pub fn bridge(policy: &Policy) -> Arguments {
+    arguments(&["-v", "-s", "Interfaces", "-i", &policy.bridge])
+}
+
 /// What the anchor denies.
 pub fn anchor_denied(policy: &Policy) -> Arguments {
     arguments(&["-a", &policy.anchor, "-t", pf_conf::DENIED_TABLE, "-T", "show"])
@@ -171,6 +176,23 @@ pub fn read_enabled(stdout: &str) -> Result<bool, ReadError> {
         Some("Disabled") => Ok(false),
         _ => unreadable("-s info", line, "\"Status: Enabled for\" or \"Status: Disabled for\""),
     }
+}
+
+/// Reads `-v -s Interfaces`: whether PF passes everything on this interface, whatever the rules say (`set skip on`).
+pub fn read_skipped(stdout: &str, interface: &str) -> Result<bool, ReadError> {
+    for line in stdout.lines() {
+        let (name, note) = line.split_once(' ').unwrap_or((line, ""));
+        if name != interface {
+            continue;
+        }
+        return match note {
+            "" => Ok(false),
+            "(skip)" => Ok(true),
+            _ => unreadable("-s Interfaces", line, "a name, and perhaps (skip)"),
+        };
+    }
+    // PF knows every interface that a rule names; one it does not know is in no loaded rule, which the rules show.
+    Ok(false)
 }
 
 /// Reads `-T show`: addresses and networks.
@@ -373,6 +395,8 @@ fn plain(line: &str) -> String {
 pub struct Observed {
     /// From [`info`].
     pub enabled: bool,
+    /// From [`bridge`].
+    pub skipped: bool,
     /// From [`main_rules`].
     pub main_rules: Vec<String>,
     /// From [`main_nat`].
@@ -393,6 +417,11 @@ pub enum Finding {
     /// PF is off.
     #[error("PF is off and blocks nothing: `service pf start`")]
     Disabled,
+    /// PF does not look at the clones' bridge.
+    #[error(
+        "pf.conf says `set skip on {0}`, so that no rule counts there: remove it and run `pfctl -f /etc/pf.conf`"
+    )]
+    Skipped(String),
     /// The main ruleset does not use the anchor.
     #[error("the loaded pf.conf does not contain `{0}`: add it and run `pfctl -f /etc/pf.conf`")]
     NotCalled(String),
@@ -417,6 +446,9 @@ pub fn prove(policy: &Policy, observed: &Observed) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !observed.enabled {
         findings.push(Finding::Disabled);
+    }
+    if observed.skipped {
+        findings.push(Finding::Skipped(policy.bridge.clone()));
     }
     let anchor = format!("anchor \"{}\" all", policy.anchor);
     match observed.main_rules.iter().position(|rule| *rule == anchor) {

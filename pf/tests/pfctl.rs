@@ -291,10 +291,22 @@ fn failures_by_their_words() {
 }
 
 /// A host on which everything is as it should be.
+#[test]
+fn a_bridge_that_pf_leaves_alone_is_a_finding() {
+    assert_eq!(pfctl::bridge(&policy()).join(" "), "-v -s Interfaces -i bridge72");
+    assert_eq!(pfctl::read_skipped("bridge72\n", "bridge72"), Ok(false));
+    assert_eq!(pfctl::read_skipped("all\nbridge\nbridge72 (skip)\n", "bridge72"), Ok(true));
+    assert_eq!(pfctl::read_skipped("bridge7 (skip)\nbridge720 (skip)\n", "bridge72"), Ok(false));
+    assert!(pfctl::read_skipped("bridge72 (sprung)\n", "bridge72").is_err());
+    let skipped = Observed { skipped: true, ..good() };
+    assert_eq!(pfctl::prove(&policy(), &skipped), [Finding::Skipped("bridge72".into())]);
+}
+
 fn good() -> Observed {
     let policy = policy();
     Observed {
         enabled: true,
+        skipped: false,
         main_rules: vec![
             "scrub in all fragment reassemble".into(),
             "anchor \"browser\" all".into(),

@@ -1,4 +1,5 @@
 // What calls cost with many clones on the host: on the fake host, so that hostd itself is what is measured.
+import fs from "node:fs";
 import { start } from "./daemon.mjs";
 
 const COUNTS = [1, 10, 100, 500];
@@ -13,6 +14,8 @@ async function timed(work) {
 }
 
 export async function growth(programs, folder) {
+  fs.mkdirSync(`${folder}/state/fake-world`, { recursive: true });
+  fs.writeFileSync(`${folder}/state/fake-world/in_memory`, "");
   const { client, stop } = await start(programs, folder, {
     "host.driver": "fake", "pool.last_slot": 900, "lifecycle.reconcile_interval_ms": 3600000,
   });

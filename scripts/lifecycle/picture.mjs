@@ -23,12 +23,12 @@ function lifecycle(rows, title, top) {
 
 function waterfall(steps, top) {
   const total = steps.reduce((sum, step) => sum + step.ms, 0);
-  const scale = 560 / total;
+  const scale = 480 / total;
   const lines = [text(10, top, `A cold create, step by step: ${total.toFixed(0)} ms`, 'font-weight="bold"')];
   let x = 130;
   steps.forEach(({ stage, ms }, index) => {
     const y = top + 14 + index * 22;
-    lines.push(text(10, y + 13, stage), bar(x, y, ms * scale, "#2563a8"), text(Math.min(x + ms * scale + 6, 660), y + 13, `${ms.toFixed(1)} ms`));
+    lines.push(text(10, y + 13, stage), bar(x, y, ms * scale, "#2563a8"), text(x + ms * scale + 6, y + 13, `${ms.toFixed(1)} ms`));
     x += ms * scale;
   });
   return lines;

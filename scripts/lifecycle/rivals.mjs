@@ -48,8 +48,8 @@ export const hostd = (client, chromium, launch, notes) => ({
     return state;
   },
   async release({ clone, browser }) {
+    await browser.close();
     await client.destroy({ name: clone.name, clone_id: clone.clone_id });
-    await browser.close().catch(() => {});
   },
 });
 

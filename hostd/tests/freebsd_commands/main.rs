@@ -160,7 +160,7 @@ fn without_identity(line: &str) -> String {
 }
 
 fn is_look(line: &str) -> bool {
-    ["zfs get", "jls", "ifconfig -a", "pfctl -s", "pfctl -vv", "ps ", "mount -p", "sysctl"]
+    ["zfs get", "jls", "ifconfig -a", "pfctl -s", "pfctl -v", "ps ", "mount -p", "sysctl"]
         .iter()
         .any(|look| line.starts_with(look))
         || line == "rctl"
@@ -200,7 +200,8 @@ async fn the_commands_are_those_written_down() {
     document.part(
         "A look at the whole host",
         "At the start, every `lifecycle.reconcile_interval_ms` and for every reap: the same number of commands whatever the\n\
-         number of clones. Seven of them prove that PF is on, calls the anchor, and has the very rules that hostd renders.",
+         number of clones. Eight of them prove that PF is on,\n\
+         looks at the bridge, calls the anchor, and has the very rules that hostd renders.",
         &look,
     );
 

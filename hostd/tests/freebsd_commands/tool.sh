@@ -99,6 +99,7 @@ case "$tool $*" in
     "pfctl -s info")
         if has off; then say "Status: Disabled for 0 days 00:00:02          Debug: Urgent"
         else say "Status: Enabled for 0 days 00:00:01           Debug: Urgent"; fi ;;
+    "pfctl -v -s Interfaces -i bridge72") say bridge72 ;;
     "pfctl -vvsT") cat "$here/tables" ;;
     "pfctl -sr") say 'anchor "browser" all' ;;
     "pfctl -sn") say 'nat-anchor "browser" all' ;;

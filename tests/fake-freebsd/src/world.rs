@@ -195,6 +195,9 @@ pub struct Ruleset {
     pub nat: Vec<String>,
     /// Tables by name.
     pub tables: BTreeMap<String, Table>,
+    /// Interfaces that it passes everything on.
+    #[serde(default)]
+    pub skip: BTreeSet<String>,
 }
 
 /// A table.

@@ -119,8 +119,9 @@ impl Inner {
     /// What is wrong with the loaded rules. All questions are asked at once.
     pub(super) async fn prove(&self) -> HostResult<Vec<Finding>> {
         let policy = &self.egress.policy;
-        let (info, tables, main_rules, main_nat, rules, nat, denied) = tokio::try_join!(
+        let (info, bridge, tables, main_rules, main_nat, rules, nat, denied) = tokio::try_join!(
             self.pfctl(pfctl::info()).run(),
+            self.pfctl(pfctl::bridge(policy)).run(),
             self.pfctl(pfctl::tables()).run(),
             self.pfctl(pfctl::main_rules()).run(),
             self.pfctl(pfctl::main_nat()).run(),
@@ -132,7 +133,7 @@ impl Inner {
         if pfctl::failure(&info.stderr) == Some(Failure::NoDevice) {
             return Ok(vec![Finding::Disabled]);
         }
-        for outcome in [&info, &tables, &main_rules, &main_nat] {
+        for outcome in [&info, &bridge, &tables, &main_rules, &main_nat] {
             if !outcome.success() {
                 return Err(self.pf_refused(outcome));
             }
@@ -151,6 +152,7 @@ impl Inner {
         };
         let observed = Observed {
             enabled: pfctl::read_enabled(info.text()?).map_err(unreadable)?,
+            skipped: pfctl::read_skipped(bridge.text()?, &policy.bridge).map_err(unreadable)?,
             main_rules: listed(&main_rules)?,
             main_nat: listed(&main_nat)?,
             anchor_rules: listed(&rules)?,
@@ -191,7 +193,10 @@ impl Inner {
             tracing::error!(%finding, bridge = self.network.bridge, "the clones' firewall is not as it must be; their bridge is down");
         }
         let admins = |finding: &Finding| {
-            matches!(finding, Finding::Disabled | Finding::NotCalled(_) | Finding::Shadowed(_))
+            matches!(
+                finding,
+                Finding::Disabled | Finding::Skipped(_) | Finding::NotCalled(_) | Finding::Shadowed(_)
+            )
         };
         if findings.iter().any(admins) {
             return Ok(self.judge(&findings, None));

@@ -50,6 +50,13 @@ pub(super) fn parse(text: &str) -> Result<Parsed, (usize, String)> {
                     "Rules must be in order: options, ethernet, normalization, queueing, translation, filtering",
                 );
             }
+            ["set", "skip", "on", ..] => {
+                let names = words[3..]
+                    .iter()
+                    .map(|word| word.trim_matches(['{', '}', ',']))
+                    .filter(|word| !word.is_empty());
+                parsed.ruleset.skip.extend(names.map(str::to_owned));
+            }
             ["set", ..] => {}
             ["scrub", ..] => parsed.ruleset.filter.push(line.to_owned()),
             ["nat-anchor" | "rdr-anchor", name, ..] => {
@@ -113,6 +120,13 @@ pub(super) fn show(world: &World, anchor: &str, what: &str, numbers: bool, verbo
         }
         "A" | "Anchors" => {
             Said::out(world.pf.anchors.keys().map(|name| format!("  {name}\n")).collect::<String>())
+        }
+        "I" | "Interfaces" => {
+            let one = |name: &String| match verbose && world.pf.main.skip.contains(name) {
+                true => format!("{name} (skip)\n"),
+                false => format!("{name}\n"),
+            };
+            Said::out(world.interfaces.iter().map(|interface| one(&interface.name)).collect::<String>())
         }
         "s" | "states" => Said::out(states(world)),
         other => Said::err(1, format!("pfctl: Unknown show modifier '{other}'\n")),

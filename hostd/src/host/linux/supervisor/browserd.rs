@@ -139,7 +139,9 @@ fn wait_for_word(word: OwnedFd, process: BorrowedFd<'_>, patience: Duration) -> 
 pub(super) fn ask_ready(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    write!(stream, "GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    // In one piece: an answer must not overtake the rest of the question.
+    let question = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(question.as_bytes())?;
     let mut answer = [0; 12];
     stream.read_exact(&mut answer)?;
     match &answer == b"HTTP/1.1 200" {
