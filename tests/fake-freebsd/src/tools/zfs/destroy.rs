@@ -83,11 +83,11 @@ pub(super) fn destroy(fake: &Fake, world: &mut World, arguments: &[String], call
 
 /// Unmount and forget one dataset, its folder too.
 fn destroy_one(fake: &Fake, world: &mut World, name: &str, force: bool) -> Result<(), String> {
-    let target = world.mount_of(name).map(|mount| mount.target.clone());
+    let (place, _) = properties::mountpoint(world, name);
     mounting::take(fake, world, name, force)?;
-    if let Some(target) = target {
-        // Only an empty folder goes.
-        let _ = fs::remove_dir(world.real(target));
+    if place.starts_with('/') {
+        // The folder goes if it is empty, also when somebody had unmounted the dataset before.
+        let _ = fs::remove_dir(world.real(place));
     }
     let Some(gone) = world.datasets.remove(name) else { return Ok(()) };
     let _ = fs::remove_dir_all(fake.store("files", gone.id));
