@@ -330,14 +330,19 @@ fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -
     in_start
 }
 
-/// What is neither ready nor foreign goes without anybody asking for it.
+/// What is neither ready nor foreign goes without anybody asking for it. A clone that its client damaged, to make its
+/// destroy hard, and could not destroy any more because of the last kill, is broken and rightly waits for its owner.
 fn settle(run: &Run) {
     let mut left = Value::Null;
     let settled = wait_for(|| {
         let mut wire = Wire::connect(&run.socket).ok()?;
         let mut listed = wire.call("browser-clone-list", json!({})).ok()?;
         let clones = listed["clones"].as_array_mut()?;
-        clones.retain(|clone| !matches!(clone["state"].as_str(), Some("ready" | "foreign")));
+        clones.retain(|clone| match clone["state"].as_str() {
+            Some("ready" | "foreign") => false,
+            Some("broken") => clone["name"].as_str().is_some_and(|name| run.live().contains_key(name)),
+            _ => true,
+        });
         left = listed["clones"].take();
         (left == json!([])).then_some(())
     });

@@ -231,7 +231,10 @@ fn a_member_of_the_warm_pool_is_frozen_by_the_kernel() {
     let processes = inside(&next);
     run("systemctl kill --signal=SIGKILL --kill-whom=main hostd.service");
     until("it is adopted", || member().as_deref() == Some(&next) && frozen(&next));
-    assert_eq!(inside(&next), processes, "{}", journal());
+    // The same browser: a spare process of it may end when it is woken for the proof, none is new.
+    let adopted = inside(&next);
+    assert!(!adopted.is_empty() && adopted.is_subset(&processes), "{adopted:?}, {processes:?}: {}", journal());
+    assert_eq!(adopted.first(), processes.first(), "its first process");
     // Frozen or not, everything goes.
     machine.uninstall();
 }
