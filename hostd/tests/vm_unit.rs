@@ -233,7 +233,11 @@ fn a_member_of_the_warm_pool_is_frozen_by_the_kernel() {
     until("it is adopted", || member().as_deref() == Some(&next) && frozen(&next));
     // The same browser: a spare process of it may end when it is woken for the proof, none is new.
     let adopted = inside(&next);
-    assert!(!adopted.is_empty() && adopted.is_subset(&processes), "{adopted:?}, {processes:?}: {}", journal());
+    assert!(
+        !adopted.is_empty() && adopted.is_subset(&processes),
+        "{adopted:?}, {processes:?}: {}",
+        journal()
+    );
     assert_eq!(adopted.first(), processes.first(), "its first process");
     // Frozen or not, everything goes.
     machine.uninstall();

@@ -136,7 +136,13 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
     }
     rtnl.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", &error))?;
     netns::inside(&namespace, move || furnish(&mine, &gateways))
-        .map_err(|error| what.failed("the clone's end cannot be set up", &error))
+        .map_err(|error| what.failed("the clone's end cannot be set up", &error))?;
+    match names.ip6 {
+        Some(ip6) => rtnl
+            .add_peer_route(link.index, ip6)
+            .map_err(|error| what.failed("there is no way to the clone", &error)),
+        None => Ok(()),
+    }
 }
 
 /// Remove the pair and the namespace, half-made ones too.
@@ -162,14 +168,19 @@ pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
     let what = Doing { object: "links".into(), hint: "take them down by hand: ip link set NAME down" };
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
     let links = rtnl.links().map_err(|error| what.failed("cannot be listed", &error))?;
-    let ours = |link: &&Link| {
-        names.iter().any(|names| names.interface == link.name)
-            && !matches!(identity(link), Identity::Foreign(_))
+    let ours = |link: &Link| {
+        let names = names.iter().find(|names| names.interface == link.name)?;
+        (!matches!(identity(link), Identity::Foreign(_))).then_some(names)
     };
     let mut changed = Vec::new();
     let mut first = None;
-    for link in links.iter().filter(ours).filter(|link| link.up != up) {
-        match rtnl.set_up(link.index, up) {
+    for link in links.iter().filter(|link| link.up != up) {
+        let Some(names) = ours(link) else { continue };
+        let switched = rtnl.set_up(link.index, up).and_then(|()| match names.ip6 {
+            Some(ip6) if up => rtnl.add_peer_route(link.index, ip6),
+            _ => Ok(()),
+        });
+        match switched {
             Ok(()) => changed.push(link.name.clone()),
             Err(error) => drop(first.get_or_insert(error)),
         }

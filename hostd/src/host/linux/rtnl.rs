@@ -19,7 +19,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// A link as the kernel shows it.
@@ -130,7 +130,8 @@ impl Rtnl {
 
     /// Put a point-to-point address on a link; one that is there already is success.
     ///
-    /// The kernel adds the route to the peer by itself, and again whenever the link comes up.
+    /// The kernel adds the route to the peer by itself, and for IPv4 again whenever the link comes up; for IPv6 see
+    /// [`Rtnl::add_peer_route`].
     pub(super) fn add_address(&mut self, index: u32, local: IpAddr, peer: IpAddr) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.index = index;
@@ -144,6 +145,29 @@ impl Rtnl {
         }
         exists_is_fine(
             self.request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK),
+        )
+    }
+
+    /// The way to an IPv6 peer, once its link is up.
+    ///
+    /// The kernel makes it together with the address, and forgets it when the link goes down or its carrier comes late:
+    /// of an address that is kept it restores only the way to the near end.
+    pub(super) fn add_peer_route(&mut self, index: u32, peer: Ipv6Addr) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet6;
+        message.header.destination_prefix_length = 128;
+        message.header.table = libc::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Universe;
+        message.header.kind = RouteType::Unicast;
+        message.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::Inet6(peer)),
+            RouteAttribute::Oif(index),
+            // The kernel's own metric of such a route: there is one of them, whoever made it.
+            RouteAttribute::Priority(256),
+        ];
+        exists_is_fine(
+            self.request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK),
         )
     }
 
