@@ -407,7 +407,7 @@ impl World {
         let foreign = |name: &str| self.foreign.iter().any(|object| object.ends_with(name));
         let mut left = rig.host.ours();
         left.retain(|object| match object.split_once(' ') {
-            Some(("storage" | "network", name)) => !foreign(name),
+            Some(("storage" | "network" | "limits", name)) => !foreign(name),
             Some(("mount", path)) => !path.split_once('/').is_some_and(|(name, _)| foreign(name)),
             _ => true,
         });
