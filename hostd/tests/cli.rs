@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{Daemon, Lab, Wire, wait_for};
+use common::wire::{Wire, wait_for};
+use common::{Daemon, Lab};
 use hostd::host::Part;
 use hostd::slot::Slot;
 use serde_json::{Value, json};

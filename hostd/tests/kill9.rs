@@ -14,7 +14,8 @@
 
 mod common;
 
-use common::{CallError, Daemon, Lab, Random, Wire, wait_for};
+use common::wire::{CallError, Refused, Wire, wait_for};
+use common::{Daemon, Lab, Random};
 use hostd::host::Part;
 use hostd::host::fake::FakeHost;
 use hostd::slot::{Pool, Slot};
@@ -165,7 +166,7 @@ impl Client<'_> {
         let began = Instant::now();
         match self.wire.as_mut()?.call(method, params) {
             Ok(result) => Some(Ok(result)),
-            Err(CallError::Refused(code, message)) => {
+            Err(CallError::Refused(Refused { code, message, .. })) => {
                 self.run.refused(method, &code, &message);
                 // Pressing on at once would only be refused again.
                 std::thread::sleep(Duration::from_millis(5));

@@ -6,16 +6,17 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod wire;
+
 use hostd::config::PoolConfig;
 use hostd::host::fake::FakeHost;
 use hostd::slot::Pool;
-use serde_json::{Value, json};
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use wire::wait_for;
 
 /// Nothing that a test waits for takes longer, even on a machine with other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -208,75 +209,6 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// Why a call has no result.
-#[derive(Debug)]
-pub enum CallError {
-    /// The daemon is not there, or went away before it answered.
-    Gone(io::Error),
-    /// It answered with an error: the stable code and the text.
-    Refused(String, String),
-}
-
-/// A connection that speaks one JSON message a line.
-#[derive(Debug)]
-pub struct Wire {
-    lines: BufReader<UnixStream>,
-    last_id: u64,
-}
-
-impl Wire {
-    /// Connect once.
-    pub fn connect(socket: &Path) -> io::Result<Wire> {
-        let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Wire { lines: BufReader::new(stream), last_id: 0 })
-    }
-
-    /// One request, one answer; notifications in between are skipped.
-    pub fn call(&mut self, method: &str, params: Value) -> Result<Value, CallError> {
-        self.last_id += 1;
-        let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
-        self.lines.get_mut().write_all(format!("{request}\n").as_bytes()).map_err(CallError::Gone)?;
-        loop {
-            let mut answer = self.read_line().map_err(CallError::Gone)?;
-            if answer["id"] != self.last_id {
-                continue;
-            }
-            if let Some(error) = answer.get("error") {
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                return Err(CallError::Refused(text(&error["data"]["code"]), text(&error["message"])));
-            }
-            return Ok(answer["result"].take());
-        }
-    }
-
-    fn read_line(&mut self) -> io::Result<Value> {
-        let mut line = String::new();
-        let length = self.lines.read_line(&mut line)?;
-        if length == 0 || !line.ends_with('\n') {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        serde_json::from_str(&line).map_err(io::Error::other)
-    }
-}
-
-/// Ask until there is an answer, for as long as [`PATIENCE`].
-pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let began = Instant::now();
-    let mut pause = Duration::from_millis(1);
-    loop {
-        if let Some(answer) = ask() {
-            return Some(answer);
-        }
-        if began.elapsed() > PATIENCE {
-            return None;
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
 

@@ -46,6 +46,16 @@ fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
+/// So many slots, as hostd numbers them.
+fn slots_up_to(last: u16) -> Vec<Slot> {
+    let slot = |slot: u16| Slot {
+        interface: format!("bt{slot:03}"),
+        ip: (u32::from_be_bytes([10, 87, 64, 15]) + u32::from(slot)).into(),
+        ip6: Some(((0xfd87_u128 << 112) + 15 + u128::from(slot)).into()),
+    };
+    (1..=last).map(slot).collect()
+}
+
 /// Both addresses of a clone.
 fn clone(index: usize) -> [IpAddr; 2] {
     [address(CLONES[index].1), address(CLONES[index].2)]
@@ -488,15 +498,8 @@ fn two_daemons_on_one_host_do_not_disturb_each_other() {
 
 #[test]
 fn a_full_pool_is_loaded_and_changed() {
-    let slots: u16 = 900;
     let firewall = firewall(|spec| {
-        spec.slots = (1..=slots)
-            .map(|slot| Slot {
-                interface: format!("bt{slot:03}"),
-                ip: (u32::from_be_bytes([10, 87, 64, 15]) + u32::from(slot)).into(),
-                ip6: Some(((0xfd87_u128 << 112) + 15 + u128::from(slot)).into()),
-            })
-            .collect();
+        spec.slots = slots_up_to(900);
     });
     let netns = world::Netns::new();
     netns.inside(|| {
@@ -542,13 +545,7 @@ fn a_full_pool_is_loaded_and_changed() {
 fn members_change_in_parallel_while_the_rules_are_proved() {
     const CLONES: u16 = 20;
     let firewall = firewall(|spec| {
-        spec.slots = (1..=CLONES)
-            .map(|slot| Slot {
-                interface: format!("bt{slot:03}"),
-                ip: (u32::from_be_bytes([10, 87, 64, 15]) + u32::from(slot)).into(),
-                ip6: Some(((0xfd87_u128 << 112) + 15 + u128::from(slot)).into()),
-            })
-            .collect();
+        spec.slots = slots_up_to(CLONES);
     });
     let netns = world::Netns::new();
     netns.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));

@@ -75,7 +75,7 @@ impl Inner {
 
     /// Stop the jail and everything in it. Absent is success.
     pub(super) async fn stop(&self, names: &SlotNames) -> HostResult<()> {
-        let interfaces = self.destroy_interface(&names.epair_host).await;
+        let interfaces = self.remove_pair(names).await;
         let file = conf::path(names);
         // Without its file the jail is removed all the same; only its mounts are left then.
         let orderly = std::fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file());

@@ -45,7 +45,6 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
 use crate::slot::{Pool, SlotNames};
 use egress::Egress;
-use errors::{Meaning, meaning, refused};
 use inventory::Glance;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -137,51 +136,6 @@ impl FreebsdHost {
             pool: pool.clone(),
             config: config.clone(),
         })))
-    }
-}
-
-impl Inner {
-    /// Every resource rule; none where RACCT is off, because there cannot be any.
-    async fn limits(&self) -> HostResult<rctl::Rules> {
-        let outcome = self.tools.rctl.with(commands::list_limits()).run().await?;
-        match meaning(&outcome.stderr) {
-            Meaning::RacctOff => Ok(rctl::Rules::new()),
-            Meaning::Unknown if outcome.success() => Ok(rctl::read(outcome.text()?)?),
-            // It complains with success when it may not ask.
-            _ => Err(refused("limits", &outcome, "run `rctl` by hand, as root")),
-        }
-    }
-
-    async fn set_limits(&self, spec: &CloneSpec) -> HostResult<()> {
-        let rules = rctl::rules(&spec.names, &spec.limits);
-        if rules.is_empty() {
-            return Ok(());
-        }
-        let outcome = self.tools.rctl.with(commands::add_limits(rules)).run().await?;
-        match outcome.success() && meaning(&outcome.stderr) == Meaning::Unknown {
-            true => Ok(()),
-            false => {
-                let hint = "put kern.racct.enable=1 into /boot/loader.conf and restart the host";
-                Err(refused(format!("limits of {}", spec.names.name), &outcome, hint))
-            }
-        }
-    }
-
-    async fn drop_limits(&self, names: &SlotNames) -> HostResult<()> {
-        let outcome = self.tools.rctl.with(commands::remove_limits(names)).run().await?;
-        match meaning(&outcome.stderr) {
-            _ if outcome.success() => Ok(()),
-            Meaning::Absent | Meaning::RacctOff => Ok(()),
-            _ => Err(refused(format!("limits of {}", names.name), &outcome, "run `rctl` by hand")),
-        }
-    }
-
-    async fn mounts(&self) -> HostResult<Vec<mounts::Mount>> {
-        let outcome = self.tools.mount.with(commands::list_mounts()).run().await?;
-        if !outcome.success() {
-            return Err(refused("mounts", &outcome, "run `mount -p` by hand"));
-        }
-        Ok(mounts::read(outcome.text()?, &self.config.pool.clones_dir)?)
     }
 }
 

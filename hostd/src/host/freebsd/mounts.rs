@@ -84,6 +84,14 @@ pub(super) fn seen(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
 }
 
 impl Inner {
+    pub(super) async fn mounts(&self) -> HostResult<Vec<Mount>> {
+        let outcome = self.tools.mount.with(commands::list_mounts()).run().await?;
+        if !outcome.success() {
+            return Err(refused("mounts", &outcome, "run `mount -p` by hand"));
+        }
+        Ok(read(outcome.text()?, &self.config.pool.clones_dir)?)
+    }
+
     /// Unmount everything below the clone. Every place is tried; the first refusal is the answer. The devices of a jail
     /// that runs are left to jail(8), which takes them with the jail and would miss them.
     pub(super) async fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

@@ -157,10 +157,14 @@ impl Inner {
         Ok(Made::Yes)
     }
 
-    /// Remove the pair, half-made ones too. Absent is success.
+    /// Remove the pair, half-made ones too. Absent is success; somebody else's of that name is left alone.
     pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
         let all = self.interfaces().await?;
-        self.destroy_interfaces(names, &all).await
+        match self.network.seen(&all, names) {
+            None => Ok(()),
+            Some(NetworkSeen { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),
+            Some(_) => self.destroy_interfaces(names, &all).await,
+        }
     }
 
     async fn destroy_interfaces(&self, names: &SlotNames, all: &[Interface]) -> HostResult<()> {
@@ -175,7 +179,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn destroy_interface(&self, name: &str) -> HostResult<()> {
+    async fn destroy_interface(&self, name: &str) -> HostResult<()> {
         let outcome = self.tools.ifconfig.with(commands::destroy_interface(name)).run().await?;
         match meaning(&outcome.stderr) {
             _ if outcome.success() => Ok(()),

@@ -13,8 +13,10 @@
 //! What a clone may add to its disk is the dataset's quota. Rules are kept by the jail's name: they can be there before
 //! the jail, and they outlive it, so they are removed by name on every destroy.
 
-use super::errors::{Unreadable, digits, unreadable, whole};
+use super::errors::{Meaning, Unreadable, digits, meaning, refused, unreadable, whole};
+use super::{Inner, commands};
 use crate::api::Limits;
+use crate::host::{CloneSpec, HostResult};
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
 
@@ -93,4 +95,41 @@ pub(super) fn seen(rules: &Rules, names: &SlotNames) -> Option<Limits> {
         read_bytes_per_second: amount(READ),
         write_bytes_per_second: amount(WRITE),
     })
+}
+
+impl Inner {
+    /// Every resource rule; none where RACCT is off, because there cannot be any.
+    pub(super) async fn limits(&self) -> HostResult<Rules> {
+        let outcome = self.tools.rctl.with(commands::list_limits()).run().await?;
+        match meaning(&outcome.stderr) {
+            Meaning::RacctOff => Ok(Rules::new()),
+            Meaning::Unknown if outcome.success() => Ok(read(outcome.text()?)?),
+            // It complains with success when it may not ask.
+            _ => Err(refused("limits", &outcome, "run `rctl` by hand, as root")),
+        }
+    }
+
+    pub(super) async fn set_limits(&self, spec: &CloneSpec) -> HostResult<()> {
+        let rules = rules(&spec.names, &spec.limits);
+        if rules.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.tools.rctl.with(commands::add_limits(rules)).run().await?;
+        match outcome.success() && meaning(&outcome.stderr) == Meaning::Unknown {
+            true => Ok(()),
+            false => {
+                let hint = "put kern.racct.enable=1 into /boot/loader.conf and restart the host";
+                Err(refused(format!("limits of {}", spec.names.name), &outcome, hint))
+            }
+        }
+    }
+
+    pub(super) async fn drop_limits(&self, names: &SlotNames) -> HostResult<()> {
+        let outcome = self.tools.rctl.with(commands::remove_limits(names)).run().await?;
+        match meaning(&outcome.stderr) {
+            _ if outcome.success() => Ok(()),
+            Meaning::Absent | Meaning::RacctOff => Ok(()),
+            _ => Err(refused(format!("limits of {}", names.name), &outcome, "run `rctl` by hand")),
+        }
+    }
 }

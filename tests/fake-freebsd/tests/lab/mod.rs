@@ -10,7 +10,10 @@
 pub mod costs;
 mod daemon;
 pub mod facts;
+#[path = "../../../../hostd/tests/common/wire.rs"]
 pub mod wire;
+
+pub use wire::wait_for;
 
 use fake_freebsd::{Machine, World};
 use serde_json::{Value, json};
@@ -19,7 +22,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use daemon::Daemon;
 
@@ -332,20 +335,4 @@ fn answer(mut stream: TcpStream) {
     let ready = request[..length].starts_with(b"GET /readyz ");
     let status = if ready { "200 OK" } else { "404 Not Found" };
     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-}
-
-/// Ask until there is an answer, for as long as [`PATIENCE`].
-pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
-    let began = Instant::now();
-    let mut pause = Duration::from_millis(2);
-    loop {
-        if let Some(answer) = ask() {
-            return Some(answer);
-        }
-        if began.elapsed() > PATIENCE {
-            return None;
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(100));
-    }
 }

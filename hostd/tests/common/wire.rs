@@ -1,10 +1,12 @@
 //! A plain client: one JSON message a line, threads and blocking sockets, nothing shared with the daemon's own client.
+//! The tests over the fake FreeBSD use it too. How long it waits is its user's `PATIENCE`.
 
 use super::PATIENCE;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// An error answer.
 #[derive(Debug)]
@@ -68,5 +70,21 @@ impl Wire {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         serde_json::from_str(&line).map_err(io::Error::other)
+    }
+}
+
+/// Ask until there is an answer, for as long as [`PATIENCE`].
+pub fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if began.elapsed() > PATIENCE {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
     }
 }
