@@ -17,4 +17,5 @@ pub mod platform;
 pub mod record;
 pub mod server;
 pub mod slot;
+mod timing;
 pub mod wire;

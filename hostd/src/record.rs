@@ -6,7 +6,6 @@
 
 use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
-use crate::lifecycle::Step;
 use crate::slot::{Pool, Slot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,11 +50,8 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
-    /// Being made. After a crash this is rolled back, never forward.
-    Creating {
-        /// The last step that was verified.
-        reached: Option<Step>,
-    },
+    /// Being made. After a crash this is rolled back, never forward, so how far it came is nobody's concern.
+    Creating,
     /// Made ahead of time, verified and frozen; nobody's.
     Pooled {
         /// How far it was made.
@@ -120,7 +116,7 @@ impl Record {
     /// Whether a caller ever got this clone.
     pub fn was_ready(&self) -> bool {
         match self.phase {
-            Phase::Creating { .. } | Phase::Pooled { .. } => false,
+            Phase::Creating | Phase::Pooled { .. } => false,
             Phase::Ready { .. } => true,
             Phase::Destroying { was_ready, .. } | Phase::Quarantined { was_ready, .. } => was_ready,
         }
@@ -134,16 +130,6 @@ pub enum Found {
     Record(Box<Record>),
     /// Not: the slot is ours, but what was wanted is unknown. The text says why.
     Unreadable(String),
-}
-
-/// How sure a write must be before it counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// On disk when the call returns: correctness depends on it after a power loss.
-    Synced,
-    /// Whole or not at all for a crash of the process; after a power loss the older state may be
-    /// back (or the file unreadable), which is rolled back like any unfinished work.
-    Written,
 }
 
 /// Why the state folder cannot be used.
@@ -214,15 +200,22 @@ impl Store {
     }
 
     /// Make the record of a slot that has none. This is the claim: it fails if there is one.
+    ///
+    /// On disk when this returns: files that a loss of power leaves behind must be known as ours.
     pub fn claim(&self, record: &Record) -> io::Result<()> {
-        self.write(record, Durability::Synced, |file, path| {
-            file.persist_noclobber(path).map(drop).map_err(|error| error.error)
+        self.write(record, |file, path| {
+            file.as_file().sync_all()?;
+            file.persist_noclobber(path).map_err(|error| error.error)?;
+            File::open(&self.folder)?.sync_all()
         })
     }
 
-    /// Replace the record of a slot.
-    pub fn save(&self, record: &Record, durability: Durability) -> io::Result<()> {
-        self.write(record, durability, |file, path| file.persist(path).map(drop).map_err(|error| error.error))
+    /// Replace the record of a slot, whole or not at all.
+    ///
+    /// Not synced: what it must outlive is this process. A loss of power ends every clone, and after a boot the record of
+    /// an earlier one is reaped whatever it says, or is unreadable and treated as unfinished work.
+    pub fn save(&self, record: &Record) -> io::Result<()> {
+        self.write(record, |file, path| file.persist(path).map(drop).map_err(|error| error.error))
     }
 
     /// Remove the record of a slot, after verified absence.
@@ -245,20 +238,13 @@ impl Store {
     fn write(
         &self,
         record: &Record,
-        durability: Durability,
         persist: impl FnOnce(tempfile::NamedTempFile, &Path) -> io::Result<()>,
     ) -> io::Result<()> {
         self.hook(false);
         let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
         serde_json::to_writer_pretty(&mut file, record)?;
         file.write_all(b"\n")?;
-        if durability == Durability::Synced {
-            file.as_file().sync_all()?;
-        }
         persist(file, &self.path(record.slot))?;
-        if durability == Durability::Synced {
-            File::open(&self.folder)?.sync_all()?;
-        }
         self.hook(true);
         Ok(())
     }
@@ -345,7 +331,7 @@ mod tests {
             created: stamp.clone(),
             deadline: stamp,
             pool: false,
-            phase: Phase::Creating { reached: Some(Step::Egress) },
+            phase: Phase::Creating,
         }
     }
 
@@ -355,7 +341,7 @@ mod tests {
         let (store, found) = Store::open(dir.path(), &pool()).unwrap();
         assert!(found.is_empty());
         let phases = [
-            Phase::Creating { reached: None },
+            Phase::Creating,
             Phase::Ready {
                 endpoint: "http://10.0.0.1:1".into(),
                 stages: vec![StageTiming { stage: "a".into(), seconds: 0.5 }],

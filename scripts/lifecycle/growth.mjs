@@ -17,7 +17,7 @@ export async function growth(programs, folder) {
   fs.mkdirSync(`${folder}/state/fake-world`, { recursive: true });
   fs.writeFileSync(`${folder}/state/fake-world/in_memory`, "");
   const { client, stop } = await start(programs, folder, {
-    "host.driver": "fake", "pool.last_slot": 900, "lifecycle.reconcile_interval_ms": 3600000,
+    "host.driver": "fake", "pool.last_slot": 900, "lifecycle.reconcile_interval_ms": 600000,
   });
   const curve = [];
   let there = 0;

@@ -7,6 +7,7 @@ pub(crate) mod process;
 pub(crate) mod relay;
 pub(crate) mod supervisor;
 pub(crate) mod tab;
+mod warm_up;
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Download, TabInfo};
@@ -91,13 +92,52 @@ impl Browser {
 
         let browser = Arc::new(Self { cdp, version, shared });
         // Ready means that a page can be opened and runs script.
-        let tab = browser.open_tab(None, false, until).await?;
+        let tab = browser.first_tab(until).await?;
         let one: u32 = tab.run("function() { return 1 }", &[], until).await?;
         debug_assert_eq!(one, 1);
+        if config.warm_up {
+            warm_up::run(&browser, &tab, until).await?;
+        }
         Ok(browser)
     }
 
     // ---- tabs
+
+    /// The tab that Chromium opened at its start.
+    async fn first_tab(&self, until: Instant) -> Result<TabRef, ApiError> {
+        let first = |browser: &Self| browser.shared.tabs().open.first().cloned();
+        let tab = self.wait_for_tab(first, until).await?;
+        self.shared.tabs().active = Some(tab.target.clone());
+        Ok(tab)
+    }
+
+    /// Wait until this tab is there and set up.
+    async fn wait_for_tab(
+        &self,
+        find: impl Fn(&Self) -> Option<TabRef>,
+        until: Instant,
+    ) -> Result<TabRef, ApiError> {
+        let mut changes = self.shared.tabs_changed.subscribe();
+        let found = async {
+            loop {
+                changes.mark_unchanged();
+                if let Some(tab) = find(self) {
+                    tab.wait_for(|state| (state.set_up || state.closed).then_some(())).await;
+                    return tab;
+                }
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            tab = found => Ok(tab),
+            () = self.cdp.closed() => Err(CdpError::Closed { method: "Target.createTarget".into() }.into()),
+            () = tokio::time::sleep_until(until) => {
+                Err(ApiError::new(ErrorCode::Timeout, "the new tab did not come up in time"))
+            }
+        }
+    }
 
     /// Open a tab; `url` begins to load, nobody waits for it.
     pub(crate) async fn open_tab(
@@ -120,26 +160,8 @@ impl Browser {
         }
         let params = json!({ "url": url.unwrap_or("about:blank"), "background": background });
         let created: Created = self.cdp.call(None, "Target.createTarget", params, left(until)).await?;
-        let mut changes = self.shared.tabs_changed.subscribe();
-        let find = async {
-            loop {
-                changes.mark_unchanged();
-                if let Some(tab) = self.shared.tab_by_target(&created.target_id) {
-                    tab.wait_for(|state| (state.set_up || state.closed).then_some(())).await;
-                    return tab;
-                }
-                if changes.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            }
-        };
-        let tab = tokio::select! {
-            tab = find => tab,
-            () = self.cdp.closed() => return Err(CdpError::Closed { method: "Target.createTarget".into() }.into()),
-            () = tokio::time::sleep_until(until) => {
-                return Err(ApiError::new(ErrorCode::Timeout, "the new tab did not come up in time"));
-            }
-        };
+        let tab =
+            self.wait_for_tab(|browser| browser.shared.tab_by_target(&created.target_id), until).await?;
         let mut tabs = self.shared.tabs();
         if !background || tabs.active.is_none() {
             tabs.active = Some(tab.target.clone());

@@ -20,10 +20,9 @@ const KEPT_LINES: usize = 8;
 const KEPT_LINE_BYTES: u64 = 2048;
 
 /// No port, no first-run pages, and nothing that talks to the network of its own accord.
-const FIXED_ARGS: [&str; 28] = [
+const FIXED_ARGS: [&str; 27] = [
     "--remote-debugging-pipe",
     "--headless",
-    "--no-startup-window",
     "--no-first-run",
     "--no-default-browser-check",
     "--disable-background-networking",
@@ -51,6 +50,9 @@ const FIXED_ARGS: [&str; 28] = [
     "--disable-renderer-backgrounding",
     "--force-color-profile=srgb",
 ];
+
+/// Opened by Chromium itself at its start: it comes up while we begin to talk.
+const FIRST_PAGE: &str = "about:blank";
 
 /// Variables handed on to Chromium; everything else of browserd's environment stays here.
 const KEPT_VARIABLES: [&str; 6] = ["LANG", "LC_ALL", "TZ", "PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH"];
@@ -81,6 +83,7 @@ impl Process {
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
             .arg(format!("--window-size={width},{height}"))
             .args(&config.chromium_args)
+            .arg(FIRST_PAGE)
             .env_clear()
             .envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
             .env("HOME", &folder)

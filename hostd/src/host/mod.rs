@@ -73,6 +73,9 @@ pub struct CloneSpec {
     pub snapshot: SnapshotName,
     /// Its limits.
     pub limits: Limits,
+    /// Its browser loads a page of its own before it is called ready, so that its owner's first page loads faster: a clone
+    /// that is made ahead has the time.
+    pub warm_up: bool,
 }
 
 /// Whose an object is, as far as the object itself tells.

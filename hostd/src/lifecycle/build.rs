@@ -9,7 +9,7 @@ use super::step::Step;
 use super::walk::{Ended, Walked};
 use crate::api::{CreateResult, Launch, RpcError};
 use crate::host::{CloneSpec, Host, HostError, HostErrorKind};
-use crate::record::{Durability, Phase, Record};
+use crate::record::{Phase, Record};
 use std::sync::Arc;
 
 impl<H: Host> Inner<H> {
@@ -30,15 +30,14 @@ impl<H: Host> Inner<H> {
         let stages = progress.stages();
         let phase = Phase::Ready { endpoint, stages: stages.clone(), launch };
         let ready = Record { phase, ..record.clone() };
-        // Synced: from here on a caller relies on this clone being found again.
-        if let Err(error) = self.save(&ready, Durability::Synced).await {
+        if let Err(error) = self.save(&ready).await {
             let error = self.state_unavailable(&error).about(&spec.names.name);
             return Err(self.roll_back(record, error, listeners).await);
         }
         for stage in &stages {
             self.metrics.stage(&stage.stage, launch, stage.seconds);
         }
-        self.wake.notify_one();
+        self.heed_deadline(&ready);
         Ok(self.answer(&ready))
     }
 
@@ -48,7 +47,7 @@ impl<H: Host> Inner<H> {
         CreateResult { clone: self.describe(ready, &owner), renewed: false }
     }
 
-    /// Run these steps and note each. Answers where the service is, if it was among them.
+    /// Run these steps. Answers where the service is, if it was among them.
     pub(super) async fn run_steps(
         self: &Arc<Self>,
         record: &mut Record,
@@ -64,11 +63,6 @@ impl<H: Host> Inner<H> {
             let made = progress.step(&step.to_string(), self.run_step(step, spec)).await;
             let answer = made.map_err(|error| host_error(&error).step(step).about(&spec.names.name))?;
             endpoint = answer.or(endpoint);
-            record.phase = Phase::Creating { reached: Some(step) };
-            // Not synced: after a power loss an older step is rolled back just the same.
-            self.save(record, Durability::Written)
-                .await
-                .map_err(|error| self.state_unavailable(&error).about(&spec.names.name))?;
         }
         Ok(endpoint)
     }

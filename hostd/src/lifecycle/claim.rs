@@ -5,9 +5,8 @@
 //! that nobody has. Then one write binds request, tenant, owner, limits and deadline to it, whole or not at all, and only
 //! then the caller hears of it.
 //!
-//! That write is not synced. What it must outlive is this process, and a rename does; a loss of power takes the clone
-//! itself, and after a boot every record of an earlier one is reaped, whatever it says. The only sync that a caller waits
-//! for is that of the audit log, whose promise is about the power as well.
+//! The only sync that a caller waits for is that of the audit log, whose promise is about the power as well; why that
+//! write needs none is said at [`Store::save`](crate::record::Store::save).
 
 use super::book::Book;
 use super::create::host_error;
@@ -19,7 +18,7 @@ use super::step::Step;
 use super::tally::Draw;
 use crate::api::{CloneState, CreateResult, Flavor, Launch, RpcError};
 use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part};
-use crate::record::{Durability, Phase, Record};
+use crate::record::{Phase, Record};
 use crate::slot::SlotNames;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,14 +153,12 @@ impl<H: Host> Inner<H> {
         let stages = progress.stages();
         let phase = Phase::Ready { endpoint, stages: stages.clone(), launch: Launch::Warm };
         let ready = Record { phase, ..bound.clone() };
-        let saved = self.save(&ready, Durability::Written).await;
+        let saved = self.save(&ready).await;
         saved.map_err(|error| Lost::Failed(self.state_unavailable(&error).about(&spec.names.name)))?;
         for stage in &stages {
             self.metrics.stage(&stage.stage, Launch::Warm, stage.seconds);
         }
-        if self.clock.now().until(&ready.deadline).is_some_and(|left| left < self.interval()) {
-            self.wake.notify_one();
-        }
+        self.heed_deadline(&ready);
         Ok(self.answer(&ready))
     }
 
@@ -174,8 +171,8 @@ impl<H: Host> Inner<H> {
         listeners: &Listeners,
     ) -> Result<CreateResult, Lost> {
         self.prove_jail(spec).await?;
-        bound.phase = Phase::Creating { reached: Some(Step::Jail) };
-        let saved = self.save(&bound, Durability::Written).await;
+        bound.phase = Phase::Creating;
+        let saved = self.save(&bound).await;
         saved.map_err(|error| Lost::Failed(self.state_unavailable(&error).about(&spec.names.name)))?;
         let built = self.build(bound, &[Step::Service], Launch::Basic, progress, listeners).await;
         built.map_err(Lost::RolledBack)

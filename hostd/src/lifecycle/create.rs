@@ -8,7 +8,7 @@ use crate::api::{
     CloneState, CreateParams, CreateResult, EgressHealth, ErrorCode, Launch, RpcError, SnapshotName,
 };
 use crate::host::{Host, HostError, HostErrorKind};
-use crate::record::{Durability, Phase};
+use crate::record::Phase;
 use crate::slot::Slot;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,9 +121,7 @@ impl<H: Host> Inner<H> {
                 }
                 if life > left {
                     record.deadline = now.stamp_in(life);
-                    self.save(&record, Durability::Synced)
-                        .await
-                        .map_err(|error| self.state_unavailable(&error))?;
+                    self.save(&record).await.map_err(|error| self.state_unavailable(&error))?;
                     self.wake.notify_one();
                 }
                 let mut clone = self.describe(&record, caller);
@@ -133,7 +131,7 @@ impl<H: Host> Inner<H> {
                 Ok(Some(CreateResult { clone, renewed: true }))
             }
             // A member of the warm pool has no request, so it is none that was found by one.
-            Phase::Destroying { was_ready: false, .. } | Phase::Creating { .. } | Phase::Pooled { .. } => {
+            Phase::Destroying { was_ready: false, .. } | Phase::Creating | Phase::Pooled { .. } => {
                 Err(RpcError::new(
                     ErrorCode::Incomplete,
                     format!("an earlier try of request {} is being rolled back", params.request_id),

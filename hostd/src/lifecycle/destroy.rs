@@ -7,7 +7,7 @@ use super::progress::{Listeners, Progress};
 use super::walk::{Ended, Walked};
 use crate::api::{CloneId, CloneParams, DestroyResult, ErrorCode, ForceUnmountResult, Limits, RpcError};
 use crate::host::{Host, Part, Unmount};
-use crate::record::{Durability, Phase, Record};
+use crate::record::{Phase, Record};
 use crate::slot::Slot;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,17 +161,17 @@ impl<H: Host> Inner<H> {
             created: now.clone(),
             deadline: now,
             pool: false,
-            phase: Phase::Creating { reached: None },
+            phase: Phase::Creating,
         }
     }
 
-    /// Record that the clone is to go. Synced, so that a crash cannot bring it back to Ready.
+    /// Record that the clone is to go: a crash must not bring it back to Ready.
     pub(super) async fn begin_destroy(self: &Arc<Self>, mut record: Record, why: &str) -> Record {
         if !matches!(record.phase, Phase::Destroying { .. }) {
             let was_ready = record.was_ready();
             record.phase =
                 Phase::Destroying { why: why.to_owned(), was_ready, attempts: 0, errors: Vec::new() };
-            if let Err(error) = self.save(&record, Durability::Synced).await {
+            if let Err(error) = self.save(&record).await {
                 // Taking away is right even if it cannot be noted: whatever stays is found again.
                 tracing::error!(slot = %record.slot, %error, "the destroy cannot be recorded; going on with it");
                 self.book().records.insert(record.slot, record.clone());
@@ -203,8 +203,7 @@ impl<H: Host> Inner<H> {
                 errors: walked.errors.clone(),
             },
         };
-        // Not synced: an older record leads to the same walk, which then finds nothing to do.
-        if let Err(error) = self.save(&record, Durability::Written).await {
+        if let Err(error) = self.save(&record).await {
             tracing::error!(slot = %record.slot, %error, "the end of a destroy cannot be recorded");
         }
         if record.is_live() {

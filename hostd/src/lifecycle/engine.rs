@@ -14,8 +14,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::Host;
 use crate::metrics::Metrics;
-use crate::record::{Durability, Record, Store, StoreError};
+use crate::record::{Record, Store, StoreError};
 use crate::slot::{Pool, PoolError, Slot};
+use crate::timing;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedMutexGuard};
+use tracing::Instrument;
 
 /// Who calls, and what that means for the clones they may touch.
 #[derive(Debug, Clone)]
@@ -224,6 +226,7 @@ impl<H: Host> Engine<H> {
         progress: Option<ProgressSink>,
     ) -> Result<CreateResult, RpcError> {
         let request = serde_json::to_value(&params);
+        let params_id = params.request_id.clone();
         let (inner, who) = (self.0.clone(), caller.clone());
         let name = |result: &CreateResult| result.clone.name.clone();
         let work = async move {
@@ -241,7 +244,8 @@ impl<H: Host> Engine<H> {
                 }
             }
         };
-        self.0.audited(caller, Method::Create, request, work, name).await
+        let span = timing::operation("create", params_id.as_str());
+        self.0.audited(caller, Method::Create, request, work, name).instrument(span).await
     }
 
     /// `browser-clone-destroy`.
@@ -251,6 +255,7 @@ impl<H: Host> Engine<H> {
         params: CloneParams,
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
+        let about = params.name.clone();
         let request = serde_json::to_value(&params);
         let (inner, who) = (self.0.clone(), caller.clone());
         let work = async move {
@@ -260,7 +265,11 @@ impl<H: Host> Engine<H> {
             let work = |listeners| async move { Answer::Destroy(op.destroy(who, params, listeners).await) };
             inner.start_or_join(key, progress, work).0.await.destroy()
         };
-        self.0.audited(caller, Method::Destroy, request, work, |result| result.name.clone()).await
+        let span = timing::operation("destroy", about.as_str());
+        self.0
+            .audited(caller, Method::Destroy, request, work, |result| result.name.clone())
+            .instrument(span)
+            .await
     }
 
     /// `browser-clone-reap`.
@@ -429,9 +438,9 @@ impl<H: Host> Inner<H> {
     }
 
     /// Write a record, then the book.
-    pub(super) async fn save(self: &Arc<Self>, record: &Record, durability: Durability) -> io::Result<()> {
+    pub(super) async fn save(self: &Arc<Self>, record: &Record) -> io::Result<()> {
         let (inner, copy) = (self.clone(), record.clone());
-        blocking(move || inner.store.save(&copy, durability)).await?;
+        blocking(move || inner.store.save(&copy)).instrument(timing::part("record")).await?;
         let mut book = self.book();
         book.unreadable.remove(&record.slot);
         book.records.insert(record.slot, record.clone());
@@ -455,7 +464,7 @@ impl<H: Host> Inner<H> {
         }
         let listeners = Listeners::default();
         listeners.add(progress);
-        let task = tokio::spawn(work(listeners.clone()));
+        let task = tokio::spawn(work(listeners.clone()).in_current_span());
         let (inner, own_key) = (self.clone(), key.clone());
         let answer = async move {
             let answer = task.await.unwrap_or_else(|died| {
@@ -509,7 +518,7 @@ impl<H: Host> Inner<H> {
     ) -> Result<T, RpcError> {
         let (inner, actor) = (self.clone(), caller.actor.clone());
         let request = request.unwrap_or_default();
-        let task = tokio::spawn(async move {
+        let whole = async move {
             let began = Instant::now();
             let op = inner.clone();
             inner
@@ -528,8 +537,8 @@ impl<H: Host> Inner<H> {
                     result
                 })
                 .await
-        });
-        match task.await {
+        };
+        match tokio::spawn(whole.in_current_span()).await {
             Ok(result) => result,
             Err(died) if died.is_panic() => std::panic::resume_unwind(died.into_panic()),
             Err(_) => {
@@ -546,7 +555,9 @@ impl<H: Host> Inner<H> {
         request: serde_json::Value,
     ) -> Result<u64, RpcError> {
         let (audit, actor) = (self.audit.clone(), actor.clone());
-        blocking(move || audit.before(&actor, method, &request)).await.map_err(|error| {
+        let written =
+            blocking(move || audit.before(&actor, method, &request)).instrument(timing::part("audit"));
+        written.await.map_err(|error| {
             self.book().alarms.insert("audit", format!("the audit log cannot be written: {error}"));
             let path = self.config.paths.audit.display();
             RpcError::new(

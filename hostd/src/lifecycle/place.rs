@@ -11,9 +11,11 @@ use crate::clock::Moment;
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
+use crate::timing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Instrument;
 
 /// What is wanted, before it has a slot.
 #[derive(Debug, Clone)]
@@ -44,7 +46,7 @@ impl Wish {
             created: now.stamp(),
             deadline: now.stamp_in(self.life),
             pool: self.pool,
-            phase: Phase::Creating { reached: None },
+            phase: Phase::Creating,
         }
     }
 }
@@ -115,7 +117,8 @@ impl<H: Host> Inner<H> {
             (record, working)
         };
         let (inner, copy) = (self.clone(), record.clone());
-        if let Err(error) = blocking(move || inner.store.claim(&copy)).await {
+        let claimed = blocking(move || inner.store.claim(&copy)).instrument(timing::part("record"));
+        if let Err(error) = claimed.await {
             self.book().records.remove(&record.slot);
             return Err(self.state_unavailable(&error));
         }
@@ -129,7 +132,8 @@ impl<H: Host> Inner<H> {
         listeners: &Listeners,
     ) -> Result<Option<String>, RpcError> {
         let names = self.pool.names(record.slot);
-        let seen = match self.bounded(names.name.as_str(), self.host.look_before_create(&names)).await {
+        let look = self.bounded(names.name.as_str(), self.host.look_before_create(&names));
+        let seen = match look.instrument(timing::part("look")).await {
             Ok(seen) => seen,
             Err(error) => {
                 self.forget(record.slot).await?;

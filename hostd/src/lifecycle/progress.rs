@@ -1,8 +1,10 @@
 //! Progress: who hears about the steps of an operation, and how long each step took.
 
 use crate::api::{CloneName, ProgressState, StageTiming};
+use crate::timing;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tracing::Instrument;
 
 /// Where progress goes: clone, step, state, time since the step began.
 pub type ProgressSink = Arc<dyn Fn(&CloneName, &str, ProgressState, Duration) + Send + Sync>;
@@ -49,7 +51,7 @@ impl Progress {
     ) -> Result<T, E> {
         let began = Instant::now();
         self.listeners.tell(&self.name, step, ProgressState::Started, Duration::ZERO);
-        let result = work.await;
+        let result = work.instrument(timing::part(step)).await;
         let took = began.elapsed();
         let state = if result.is_ok() { ProgressState::Done } else { ProgressState::Failed };
         self.listeners.tell(&self.name, step, state, took);

@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::audit::Outcome;
 use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part};
-use crate::record::Phase;
+use crate::record::{Phase, Record};
 use crate::slot::Slot;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -115,6 +115,13 @@ impl<H: Host> Inner<H> {
         let alarm = plan.as_ref().err().map(|error| format!("the host cannot be looked at: {error}"));
         self.book().set_alarm("host", alarm);
         plan.ok()
+    }
+
+    /// A clone is ready: the timer sleeps until the next look at everything, unless this one's deadline is before that.
+    pub(super) fn heed_deadline(&self, ready: &Record) {
+        if self.clock.now().until(&ready.deadline).is_some_and(|left| left < self.interval()) {
+            self.wake.notify_one();
+        }
     }
 
     /// How long until a deadline passes, at most the interval.

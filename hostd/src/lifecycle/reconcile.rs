@@ -163,9 +163,8 @@ pub fn judge(slot: Slot, facts: &Facts<'_>, rules: &Rules) -> Verdict {
 fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> Verdict {
     let verdict = |state, decision, why: String| Verdict { state, problem: None, decision, why };
     match &record.phase {
-        Phase::Creating { reached } => {
-            let reached = reached.map_or("nothing".to_owned(), |step| format!("up to {step}"));
-            let why = format!("its create was not finished ({reached} was verified) and nobody works on it");
+        Phase::Creating => {
+            let why = "its create was not finished and nobody works on it".to_owned();
             verdict(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
         }
         Phase::Destroying { why, attempts, errors, .. } => {
@@ -317,6 +316,7 @@ pub fn spec(record: &Record, pool: &Pool) -> CloneSpec {
         clone_id: record.clone_id.clone(),
         snapshot: record.snapshot.clone(),
         limits: record.limits,
+        warm_up: false,
     }
 }
 

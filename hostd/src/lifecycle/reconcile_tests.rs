@@ -301,14 +301,14 @@ fn storage_that_was_moved_aside_is_tried_again() {
 #[test]
 fn unfinished_work_is_taken_unless_somebody_works_on_it() {
     let mut host = Host::new();
-    host.record(1, Phase::Creating { reached: Some(Step::Network) });
-    host.record(2, Phase::Creating { reached: None });
+    host.record(1, Phase::Creating);
+    host.record(2, Phase::Creating);
     host.record(3, destroying(0, &[]));
     host.record(4, destroying(2, &["busy", "stuck"]));
     let create = Decision::Reap(ReapReason::CreateUnfinished);
     let destroy = Decision::Reap(ReapReason::DestroyUnfinished);
-    host.decides(1, CloneState::Creating, create, "up to network was verified");
-    host.decides(2, CloneState::Creating, create, "nothing was verified");
+    host.decides(1, CloneState::Creating, create, "was not finished");
+    host.decides(2, CloneState::Creating, create, "nobody works on it");
     host.decides(3, CloneState::Destroying, destroy, "has not been tried yet");
     let plan = host.decides(4, CloneState::Incomplete, destroy, "failed 2 times, last with: busy; stuck");
     assert_eq!(plan.verdicts[&slot(4)].problem.as_deref(), Some("busy; stuck"));

@@ -12,7 +12,7 @@ use super::reconcile::{self, PoolWish};
 use super::step::Step;
 use crate::api::{ErrorCode, Flavor, Limits, Method, RpcError};
 use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part};
-use crate::record::{Durability, Phase, Record};
+use crate::record::{Phase, Record};
 use crate::slot::SlotNames;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -231,8 +231,7 @@ impl<H: Host> Inner<H> {
         let saved = match phase {
             Ok(phase) => {
                 let pooled = Record { phase, ..record.clone() };
-                // Not synced: a loss of power takes the member with it.
-                let saved = self.save(&pooled, Durability::Written).await;
+                let saved = self.save(&pooled).await;
                 saved.map(|()| pooled).map_err(|error| self.state_unavailable(&error))
             }
             Err(error) => Err(error),
@@ -255,7 +254,8 @@ impl<H: Host> Inner<H> {
         spec: &CloneSpec,
         flavor: Flavor,
     ) -> Result<Option<String>, RpcError> {
-        let slow = CloneSpec { limits: self.held_back(&spec.limits), ..spec.clone() };
+        let limits = self.held_back(&spec.limits);
+        let slow = CloneSpec { limits, warm_up: flavor == Flavor::Ready, ..spec.clone() };
         let steps = match flavor {
             Flavor::Ready => &Step::ALL[..],
             Flavor::Basic => &Step::ALL[..Step::ALL.len() - 1],

@@ -88,7 +88,7 @@ impl<H: Host> Inner<H> {
         for (slot, record) in &book.records {
             let working = book.working.contains(slot);
             let by_phase = match &record.phase {
-                Phase::Creating { .. } => (CloneState::Creating, None),
+                Phase::Creating => (CloneState::Creating, None),
                 Phase::Quarantined { .. } => (CloneState::Quarantined, None),
                 Phase::Destroying { attempts: 0, .. } => (CloneState::Destroying, None),
                 Phase::Destroying { .. } if working => (CloneState::Destroying, None),
@@ -117,7 +117,7 @@ impl<H: Host> Inner<H> {
             _ => (None, Vec::new(), None),
         };
         let state = match record.phase {
-            Phase::Creating { .. } => CloneState::Creating,
+            Phase::Creating => CloneState::Creating,
             Phase::Pooled { .. } => CloneState::Pooled,
             Phase::Ready { .. } => CloneState::Ready,
             Phase::Destroying { .. } => CloneState::Destroying,

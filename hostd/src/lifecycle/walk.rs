@@ -9,7 +9,9 @@ use super::progress::Progress;
 use crate::api::{CloneId, StageTiming};
 use crate::host::{Host, HostError, HostErrorKind, HostResult, ObservedClone, Part, ProcessSignal, Unmount};
 use crate::slot::SlotNames;
+use crate::timing;
 use std::time::Duration;
+use tracing::Instrument;
 
 /// How a walk ended.
 #[derive(Debug)]
@@ -229,7 +231,7 @@ enum Tried {
 impl<H: Host> Inner<H> {
     /// Look at a slot, in bounded time. What a look at some parts leaves out, it leaves out of the answer.
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
-        self.bounded(names.name.as_str(), self.host.look(names, parts)).await
+        self.bounded(names.name.as_str(), self.host.look(names, parts)).instrument(timing::part("look")).await
     }
 
     /// No call to the host lasts longer than a step may.

@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 /// The daemon waits for sockets, disks and commands; it has little to compute.
 const WORKERS: usize = 2;
@@ -269,9 +271,13 @@ fn raise_open_files(connections: usize) {
 
 /// Write the log to standard error, for people or for machines.
 pub fn start_log(config: &LogConfig) {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.filter)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        // There are no spans but those of `timing`.
+        .with_span_events(FmtSpan::CLOSE);
     match config.format {
         LogFormat::Human => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

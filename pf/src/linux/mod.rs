@@ -1,13 +1,15 @@
 //! The policy on Linux: loaded by `nft` as one transaction, kept and proved over netlink.
 //!
 //! Everything acts in the calling thread's network namespace and remembers nothing of it: the kernel is asked anew
-//! each time. The only thing kept is what the ruleset looks like in the kernel, and that is a function of the policy.
+//! each time. The only things kept are open sockets, and what the ruleset looks like in the kernel, which is a function of
+//! the policy.
 
 mod conntrack;
 mod netlink;
 mod nft;
 mod sets;
 mod snapshot;
+mod sockets;
 mod watch;
 
 pub use nft::NftError;
@@ -15,9 +17,9 @@ pub use watch::{Change, Watch};
 
 use crate::nftables;
 use crate::policy::Policy;
-use netlink::Socket;
 use nix::sched::{CloneFlags, unshare};
 use snapshot::Snapshot;
+use sockets::Sockets;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
@@ -80,12 +82,13 @@ pub struct Firewall {
     /// How the kernel holds the rendered ruleset, made in a network namespace of its own. The lock also keeps a proof,
     /// which reads in several steps, and a load apart.
     expected: Mutex<Option<Snapshot>>,
+    sockets: Sockets,
 }
 
 impl Firewall {
     /// Nothing is done yet.
     pub fn new(policy: Policy) -> Firewall {
-        Firewall { set6: policy.set6(), policy, expected: Mutex::new(None) }
+        Firewall { set6: policy.set6(), policy, expected: Mutex::new(None), sockets: Sockets::default() }
     }
 
     /// The policy.
@@ -138,17 +141,16 @@ impl Firewall {
             .iter()
             .map(|member| sets::add_message(&self.policy.table, self.set_of(*member), *member))
             .collect();
-        Socket::open()
-            .and_then(|mut socket| socket.transaction(&messages))
+        self.sockets
+            .with(|socket| socket.transaction(&messages))
             .map_err(|error| self.failed(format!("adding {clone:?} to {}", self.policy.set), error))
     }
 
-    /// Cuts a clone off: its addresses out of the set, then its connections ended. Not being a member is success. Says
-    /// how many connections there were.
-    pub fn remove(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
+    /// Cuts a clone off: its addresses out of the set, so that no packet of it passes any more. Not being a member is
+    /// success.
+    pub fn remove(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
         self.check_slots(clone)?;
         let failed = |error| self.failed(format!("removing {clone:?} from {}", self.policy.set), error);
-        let mut socket = Socket::open().map_err(failed)?;
         // Added before it is removed, in one transaction, so that absent is success: a transaction that fails makes the
         // kernel wait for all its processors, some hundred times as long.
         let messages: Vec<_> = clone
@@ -158,13 +160,18 @@ impl Firewall {
                 [sets::add_message(table, set, *member), sets::delete_message(table, set, *member)]
             })
             .collect();
-        match socket.transaction(&messages) {
-            Ok(()) => {}
+        match self.sockets.with(|socket| socket.transaction(&messages)) {
             // No set, no member.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other.map_err(failed),
         }
-        conntrack::kill(&mut socket, clone).map_err(|source| FirewallError::Kernel {
+    }
+
+    /// Makes the kernel forget the connections of a clone, and says how many there were. One look through all of the
+    /// host's: for a clone that is no member any more, and best when its link is gone too.
+    pub fn forget_connections(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
+        let forgotten = self.sockets.with(|socket| conntrack::kill(socket, clone));
+        forgotten.map_err(|source| FirewallError::Kernel {
             doing: format!("ending connections of {clone:?}"),
             source,
         })
@@ -174,8 +181,7 @@ impl Firewall {
     pub fn members(&self) -> Result<BTreeSet<IpAddr>, FirewallError> {
         let mut members = BTreeSet::new();
         for set in [&self.policy.set, &self.set6] {
-            let elements =
-                Socket::open().and_then(|mut socket| sets::elements(&mut socket, &self.policy.table, set));
+            let elements = self.sockets.with(|socket| sets::elements(socket, &self.policy.table, set));
             let elements = elements.map_err(|error| self.failed(format!("reading set {set}"), error))?;
             members.extend(elements.iter().filter_map(sets::address));
         }
@@ -184,7 +190,7 @@ impl Firewall {
 
     /// How many connections the kernel remembers of a clone.
     pub fn connections(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
-        let states = Socket::open().and_then(|mut socket| conntrack::states(&mut socket, clone));
+        let states = self.sockets.with(|socket| conntrack::states(socket, clone));
         let states = states.map_err(|source| FirewallError::Kernel {
             doing: format!("reading the connections of {clone:?}"),
             source,
@@ -194,7 +200,7 @@ impl Firewall {
 
     /// Of which of these addresses the kernel remembers connections. One look, however many addresses.
     pub fn connected(&self, addresses: &[IpAddr]) -> Result<BTreeSet<IpAddr>, FirewallError> {
-        let found = Socket::open().and_then(|mut socket| conntrack::connected(&mut socket, addresses));
+        let found = self.sockets.with(|socket| conntrack::connected(socket, addresses));
         found.map_err(|source| FirewallError::Kernel { doing: "reading the connections".into(), source })
     }
 

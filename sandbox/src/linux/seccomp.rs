@@ -133,7 +133,8 @@ fn number(rule: &SyscallRule, call: &str) -> Result<Option<i64>, Error> {
 }
 
 /// Calls that a rule may name and that some architecture supported here lacks.
-const OF_OTHER_ARCHITECTURES: [&str; 18] = [
+const OF_OTHER_ARCHITECTURES: [&str; 19] = [
+    "inotify_init",
     "vm86",
     "vm86old",
     "iopl",
@@ -185,6 +186,7 @@ const NUMBERS: &[(&str, i64)] = &[
     ("open_by_handle_at", libc::SYS_open_by_handle_at),
     ("name_to_handle_at", libc::SYS_name_to_handle_at),
     ("fanotify_init", libc::SYS_fanotify_init),
+    ("inotify_init1", libc::SYS_inotify_init1),
     ("lookup_dcookie", libc::SYS_lookup_dcookie),
     ("init_module", libc::SYS_init_module),
     ("finit_module", libc::SYS_finit_module),
@@ -225,6 +227,8 @@ const NUMBERS: &[(&str, i64)] = &[
     ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
     // Younger than the C library's table; one number on every architecture.
     ("open_tree_attr", 467),
+    #[cfg(target_arch = "x86_64")]
+    ("inotify_init", libc::SYS_inotify_init),
     #[cfg(target_arch = "x86_64")]
     ("iopl", libc::SYS_iopl),
     #[cfg(target_arch = "x86_64")]

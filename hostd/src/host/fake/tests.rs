@@ -31,6 +31,7 @@ fn spec() -> CloneSpec {
             disk_bytes: Some(1 << 33),
             ..Limits::default()
         },
+        warm_up: false,
     }
 }
 

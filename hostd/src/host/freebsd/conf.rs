@@ -72,7 +72,7 @@ pub(super) fn write(pool: &Pool, spec: &CloneSpec, style: &Style) -> HostResult<
     }
     let inside = |error| place(&root(names), error);
     let etc = folder.enter("root").and_then(|root| root.enter("etc")).map_err(inside)?;
-    etc.write("rc.conf", &rc_conf(pool, names, style)).map_err(inside)?;
+    etc.write("rc.conf", &rc_conf(pool, spec, style)).map_err(inside)?;
     etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)
 }
 
@@ -129,8 +129,9 @@ fn jail_conf(pool: &Pool, names: &SlotNames, clone_id: &CloneId, style: &Style) 
     text
 }
 
-fn rc_conf(pool: &Pool, names: &SlotNames, style: &Style) -> String {
-    let SlotNames { name, epair_clone: interface, ip, .. } = names;
+fn rc_conf(pool: &Pool, spec: &CloneSpec, style: &Style) -> String {
+    let SlotNames { name, epair_clone: interface, ip, .. } = &spec.names;
+    let flags = if spec.warm_up { "--warm-up" } else { "" };
     let prefix = pool.subnet().prefix_len();
     format!(
         "# Written by hostd for {name}; the template's is not used.\n\
@@ -139,6 +140,7 @@ fn rc_conf(pool: &Pool, names: &SlotNames, style: &Style) -> String {
          defaultrouter=\"{}\"\n\
          browserd_enable=\"YES\"\n\
          browserd_listen=\"{ip}:{}\"\n\
+         browserd_flags=\"{flags}\"\n\
          syslogd_enable=\"NO\"\n\
          cron_enable=\"NO\"\n\
          sendmail_enable=\"NONE\"\n",
@@ -221,11 +223,19 @@ mod tests {
     #[test]
     fn the_clones_own_files_name_its_address_and_resolver() {
         let pool = pool(|_| {});
-        let names = pool.names(Slot::new(1).unwrap());
-        let text = rc_conf(&pool, &names, &style());
+        let spec = CloneSpec {
+            names: pool.names(Slot::new(1).unwrap()),
+            clone_id: id(),
+            snapshot: "default".parse().unwrap(),
+            limits: Default::default(),
+            warm_up: false,
+        };
+        let text = rc_conf(&pool, &spec, &style());
         for line in ["browserd_listen=\"10.87.64.16:8080\"", "ifconfig_e0b_bt001=\"inet 10.87.64.16/22\""] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in {text}");
         }
+        let ahead = rc_conf(&pool, &CloneSpec { warm_up: true, ..spec }, &style());
+        assert!(ahead.contains("browserd_flags=\"--warm-up\"") && !text.contains("--warm-up"), "{ahead}");
         assert_eq!(resolv_conf(&style()), "nameserver 192.168.72.1\n");
         let none = Style { resolver: None, ..style() };
         assert!(resolv_conf(&none).starts_with('#'));

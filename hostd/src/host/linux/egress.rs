@@ -174,12 +174,29 @@ impl Egress {
         self.firewall.add(&addresses(names).collect::<Vec<_>>()).map_err(|error| self.failed(&error))
     }
 
-    /// Out of the table, connections ended. A table that is gone has no members.
+    /// Out of the table: no packet of the clone passes any more. A table that is gone has no members.
+    ///
+    /// What the kernel remembers of its connections is of no use to it then, and is forgotten once, when its link is gone
+    /// too: see [`Egress::forget_connections`].
     pub(super) fn cut(&self, names: &SlotNames) -> HostResult<()> {
         match self.firewall.remove(&addresses(names).collect::<Vec<_>>()) {
-            Ok(_) | Err(FirewallError::Gone { .. }) => Ok(()),
+            Ok(()) | Err(FirewallError::Gone { .. }) => Ok(()),
             Err(error) => Err(self.failed(&error)),
         }
+    }
+
+    /// Make the kernel forget the connections of a clone that has neither link nor membership, so that nothing is left for
+    /// the next one with its addresses. `began` is the moment before that was seen.
+    pub(super) fn forget_connections(&self, names: &SlotNames, began: u64) -> HostResult<()> {
+        if self.quiet().slots.contains(&names.slot) {
+            return Ok(());
+        }
+        let forgotten = self.firewall.forget_connections(&addresses(names).collect::<Vec<_>>());
+        forgotten.map_err(|error| self.failed(&error))?;
+        if self.proven.load(Ordering::SeqCst) {
+            self.quiet().settle(names.slot, began);
+        }
+        Ok(())
     }
 
     /// Who is let out; nobody where there is no table.

@@ -17,6 +17,7 @@ use super::files;
 use super::supervisor::{Answer, Orders, Request};
 use crate::api::CloneId;
 use crate::host::{HostError, HostErrorKind, HostResult, Identity, JailSeen};
+use crate::timing;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -202,7 +203,10 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
     let answer: Answer =
         asked.await.map_err(|error| what.failed("the supervisor does not answer", &error))?;
     match answer {
-        Answer::Ready { endpoint } => Ok(endpoint),
+        Answer::Ready { endpoint, took } => {
+            took.iter().for_each(|(part, seconds)| timing::measured(part, *seconds));
+            Ok(endpoint)
+        }
         Answer::Failed { message, not_ready } => {
             let kind = if not_ready { HostErrorKind::NotReady } else { HostErrorKind::Failed };
             // The log goes with the clone, so what it says last is told here.

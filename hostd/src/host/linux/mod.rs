@@ -57,7 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use supervisor::Orders;
 
-/// How long a service may take to end after it was asked to. Its files are thrown away, so there is nothing to save.
+/// How long processes may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The host that hostd runs on.
@@ -255,6 +255,7 @@ impl Inner {
             network: network::pin(&run),
             cgroup: self.keeper.cgroup(names.name.as_str()),
             limits: spec.limits,
+            warm_up: spec.warm_up,
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
             resolver: self.config.egress.resolver,
@@ -264,21 +265,38 @@ impl Inner {
 
     /// Signal what is proven to be inside, and wait for its end.
     fn end(&self, names: &SlotNames, signal: i32) -> HostResult<()> {
-        let (run, name) = (self.run(names), names.name.as_str());
-        let what = Doing {
-            object: format!("processes of {name}"),
-            hint: "look at them with ps; one in state D waits for a disk",
-        };
-        let held =
-            Held::take(name, &run, &self.keeper).map_err(|error| what.failed("cannot be found", &error))?;
-        let sent = match self.keeper.cgroup(name) {
-            Some(cgroup) if signal == libc::SIGKILL => {
-                cgroup::kill(&cgroup).and_then(|()| held.signal(signal))
-            }
-            _ => held.signal(signal),
-        };
-        sent.map_err(|error| what.failed("cannot be signalled", &error))?;
+        let what = ending(names);
+        let held = self.hold(names)?;
+        held.signal(signal).map_err(|error| what.failed("cannot be signalled", &error))?;
         held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
+    }
+
+    fn hold(&self, names: &SlotNames) -> HostResult<Held> {
+        let held = Held::take(names.name.as_str(), &self.run(names), &self.keeper);
+        held.map_err(|error| ending(names).failed("cannot be found", &error))
+    }
+
+    /// Kill everything inside. The kernel takes some time to take a browser apart, in which the link goes too. But not
+    /// before browserd's end has ended its callers' connections: they would wait for a packet that never comes.
+    fn kill(&self, names: &SlotNames) -> HostResult<()> {
+        let what = ending(names);
+        let (browserd, others) = self.hold(names)?.split(&self.config.linux.browserd);
+        let kill = || {
+            browserd.signal(libc::SIGKILL)?;
+            if let Some(cgroup) = self.keeper.cgroup(names.name.as_str()) {
+                cgroup::kill(&cgroup)?;
+            }
+            others.signal(libc::SIGKILL)
+        };
+        kill().map_err(|error| what.failed("cannot be killed", &error))?;
+        let wait = |held: &Held| {
+            held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
+        };
+        wait(&browserd)?;
+        if let Err(error) = network::remove_link(names).and_then(|()| self.forget_connections(names)) {
+            tracing::debug!(clone = %names.name, %error, "the network's own step tries again");
+        }
+        wait(&others)
     }
 
     fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
@@ -289,28 +307,23 @@ impl Inner {
         self.subject(names, &self.run(names)).is_frozen()
     }
 
-    /// End the supervisor, and with it everything inside.
-    fn stop(&self, names: &SlotNames) -> HostResult<()> {
-        let run = self.run(names);
-        let what = Doing { object: format!("supervisor of {}", names.name), hint: "look at hostd's log" };
-        let cannot = |error: io::Error| what.failed("cannot be stopped", &error);
-        let held = Held::take(names.name.as_str(), &run, &self.keeper).map_err(cannot)?;
-        let Some(pid) = jail::supervisor(&run).map_err(cannot)? else { return Ok(()) };
-        let process = match pidfd::open(pid) {
-            Ok(process) => process,
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
-            Err(error) => return Err(cannot(error)),
-        };
-        // Still the holder of the lock, so the descriptor is its and nobody else's.
-        if jail::supervisor(&run).map_err(cannot)? != Some(pid) {
+    /// Make the kernel forget the connections of a clone that is cut off and whose link is gone.
+    fn forget_connections(&self, names: &SlotNames) -> HostResult<()> {
+        let began = self.egress.moment();
+        let members = self.egress.members()?;
+        let is_member = egress::addresses(names).any(|address| members.contains(&address));
+        if is_member || !network::Seen::now(Some(names))?.links().is_empty() {
             return Ok(());
         }
-        use std::os::fd::AsFd;
-        match pidfd::signal(process.as_fd(), libc::SIGTERM) {
-            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(cannot(error)),
-            _ => {}
-        }
-        held.wait(STOP_PATIENCE).map(drop).map_err(cannot)
+        self.egress.forget_connections(names, began)
+    }
+}
+
+/// What the ending of a clone's processes is called in errors.
+fn ending(names: &SlotNames) -> Doing {
+    Doing {
+        object: format!("processes of {}", names.name),
+        hint: "look at them with ps; one in state D waits for a disk",
     }
 }
 
@@ -450,19 +463,23 @@ impl Host for LinuxHost {
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.egress.cut(&names)).await
+        self.blocking(move |inner| {
+            inner.egress.cut(&names)?;
+            inner.forget_connections(&names)
+        })
+        .await
     }
 
+    /// Without asking first: its files are thrown away, so there is nothing that it could save.
     async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
-        let names = names.clone();
-        self.blocking(move |inner| inner.stop(&names)).await
+        self.stop_jail(names).await
     }
 
     async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
         let names = names.clone();
         match signal {
             ProcessSignal::Term => self.blocking(move |inner| inner.end(&names, libc::SIGTERM)).await,
-            ProcessSignal::Kill => self.blocking(move |inner| inner.end(&names, libc::SIGKILL)).await,
+            ProcessSignal::Kill => self.blocking(move |inner| inner.kill(&names)).await,
             ProcessSignal::Stop => self.freeze(&names).await,
             ProcessSignal::Continue => self.thaw(&names).await,
         }
@@ -496,14 +513,18 @@ impl Host for LinuxHost {
         let names = names.clone();
         self.blocking(move |inner| {
             inner.freezer.forget(&names);
-            inner.end(&names, libc::SIGKILL)
+            inner.kill(&names)
         })
         .await
     }
 
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| network::remove(&names, &inner.run(&names))).await
+        self.blocking(move |inner| {
+            network::remove(&names, &inner.run(&names))?;
+            inner.forget_connections(&names)
+        })
+        .await
     }
 
     async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {

@@ -147,9 +147,18 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
 
 /// Remove the pair and the namespace, half-made ones too.
 ///
-/// Removing the host's end takes the other end with it and waits for the kernel (some milliseconds): when this answers,
-/// the name is free. The namespace itself goes when its last user has, without anybody waiting for it.
+/// Removing the host's end takes the other end with it: when this answers, the name is free. The namespace itself goes
+/// when its last user has, without anybody waiting for it.
 pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
+    remove_link(names)?;
+    let what =
+        Doing { object: names.interface.clone(), hint: "look at the mounts below hostd's state folder" };
+    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be let go", &error))
+}
+
+/// Remove the pair alone: a clone that is ending has no way out any more, and what is inside can still be told by its
+/// namespace.
+pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
     let what = Doing { object: names.interface.clone(), hint: "remove it by hand: ip link delete" };
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
     if let Some(link) =
@@ -160,7 +169,7 @@ pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
         }
         rtnl.remove(link.index).map_err(|error| what.failed("cannot be removed", &error))?;
     }
-    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be let go", &error))
+    Ok(())
 }
 
 /// Take links down or bring them up again: what keeps clones in while there is no packet filter.

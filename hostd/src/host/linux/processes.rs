@@ -111,6 +111,17 @@ impl Held {
         Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
     }
 
+    /// Those that run this program, and the others.
+    pub(super) fn split(self, program: &Path) -> (Held, Held) {
+        let file = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+        let wanted = file(program);
+        let runs = |(pid, _): &(u32, OwnedFd)| {
+            wanted.is_some() && file(Path::new(&format!("/proc/{pid}/exe"))) == wanted
+        };
+        let (these, others) = self.0.into_iter().partition(runs);
+        (Held(these), Held(others))
+    }
+
     /// Their numbers.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().map(|(pid, _)| *pid)

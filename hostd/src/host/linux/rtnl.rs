@@ -18,9 +18,14 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// `RTNLGRP_LINK`: links that come, go and change.
+const LINK_NEWS: u32 = 1;
 
 /// A link as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,12 +124,41 @@ impl Rtnl {
     }
 
     /// Remove a link and with it the other end of its pair; absent is success.
+    ///
+    /// The kernel answers only when nothing in it refers to the link any more, some thirty milliseconds after it is gone
+    /// for everybody else. So the answer is another thread's to wait for, and this one waits for the news of the end.
     pub(super) fn remove(&mut self, index: u32) -> io::Result<()> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        match self.request(RouteNetlinkMessage::DelLink(message), NLM_F_ACK) {
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-            other => other.map(drop),
+        let mut news = Socket::new(NETLINK_ROUTE)?;
+        news.bind_auto()?;
+        news.add_membership(LINK_NEWS)?;
+        // Its other end is closed when there is an answer.
+        let (answered, unanswered) = io::pipe()?;
+        let mut asking = Rtnl::open()?;
+        let ask = move || {
+            let mut message = LinkMessage::default();
+            message.header.index = index;
+            let answer = asking.request(RouteNetlinkMessage::DelLink(message), NLM_F_ACK);
+            drop(unanswered);
+            answer
+        };
+        let asked = std::thread::Builder::new().name("link-remove".into()).spawn(ask)?;
+        loop {
+            let mut watched = [news.as_fd(), answered.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            match poll(&mut watched, PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                other => other?,
+            };
+            let [heard, answered] = watched.map(|one| one.any().unwrap_or(false));
+            if answered {
+                let answer = asked.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+                return match answer {
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+                    other => other.map(drop),
+                };
+            }
+            if heard && tells_the_end(&news, index)? {
+                return Ok(());
+            }
         }
     }
 
@@ -217,12 +251,7 @@ impl Rtnl {
         let dumps = flags & NLM_F_DUMP == NLM_F_DUMP;
         let mut answers = Vec::new();
         loop {
-            let (bytes, _) = self.socket.recv_from_full()?;
-            let mut rest = bytes.as_slice();
-            while !rest.is_empty() {
-                let packet = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-                let length = packet.header.length as usize;
+            for packet in receive(&self.socket)? {
                 // The rest of an answer to an earlier request that ended with an error.
                 let stale = packet.header.sequence_number != self.sequence;
                 match packet.payload {
@@ -241,11 +270,39 @@ impl Rtnl {
                     }
                     _ => {}
                 }
-                // Messages are padded to four bytes, the last one need not be.
-                rest = rest.get(length.next_multiple_of(4).max(16)..).unwrap_or_default();
             }
         }
     }
+}
+
+/// What came in one piece.
+fn receive(socket: &Socket) -> io::Result<Vec<NetlinkMessage<RouteNetlinkMessage>>> {
+    let (bytes, _) = socket.recv_from_full()?;
+    let mut rest = bytes.as_slice();
+    let mut packets = Vec::new();
+    while !rest.is_empty() {
+        let packet = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        // Messages are padded to four bytes, the last one need not be.
+        let length = (packet.header.length as usize).next_multiple_of(4).max(16);
+        rest = rest.get(length..).unwrap_or_default();
+        packets.push(packet);
+    }
+    Ok(packets)
+}
+
+/// Whether the news are that this link is gone.
+fn tells_the_end(news: &Socket, index: u32) -> io::Result<bool> {
+    let packets = match receive(news) {
+        // Some were lost. Then the answer tells.
+        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => return Ok(false),
+        other => other?,
+    };
+    Ok(packets.iter().any(|packet| {
+        // A bridge tells in a family of its own that a link left it.
+        matches!(&packet.payload, NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelLink(link))
+            if link.header.index == index && link.header.interface_family == AddressFamily::Unspec)
+    }))
 }
 
 fn exists_is_fine<T>(result: io::Result<T>) -> io::Result<()> {

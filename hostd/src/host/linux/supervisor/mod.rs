@@ -43,6 +43,8 @@ pub(super) struct Orders {
     /// The clone's cgroup, if there are cgroups.
     pub(super) cgroup: Option<PathBuf>,
     pub(super) limits: Limits,
+    /// Whether the browser loads a page of its own first.
+    pub(super) warm_up: bool,
     /// The browser's executable.
     pub(super) browser: PathBuf,
     /// browserd's executable and the address it listens on, if there is one.
@@ -64,13 +66,13 @@ pub(super) enum Request {
 }
 
 /// What the supervisor answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "service", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Answer {
     /// Nobody asked for it yet.
     Idle,
-    /// It answers here.
-    Ready { endpoint: String },
+    /// It answers here; its start took this long, part by part.
+    Ready { endpoint: String, took: Vec<(String, f64)> },
     /// It does not run, for this reason.
     Failed { message: String, not_ready: bool },
 }
@@ -185,7 +187,9 @@ fn reply(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
 fn answer(service: Option<&Result<Service, (String, bool)>>) -> Answer {
     match service {
         None => Answer::Idle,
-        Some(Ok(service)) => Answer::Ready { endpoint: service.endpoint().to_owned() },
+        Some(Ok(service)) => {
+            Answer::Ready { endpoint: service.endpoint().to_owned(), took: service.took().to_vec() }
+        }
         Some(Err((message, not_ready))) => Answer::Failed { message: message.clone(), not_ready: *not_ready },
     }
 }

@@ -48,6 +48,7 @@ pub(super) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Ser
 /// A service that is ready. It ends with the supervisor.
 pub(super) struct Service {
     endpoint: String,
+    took: Vec<(String, f64)>,
     /// Dropping it would end it.
     running: Running,
 }
@@ -67,10 +68,11 @@ impl Service {
         }
         match &orders.browserd {
             Some((program, address)) => {
-                let sandbox = browserd::start(orders, program, *address)?;
+                let (sandbox, took) = browserd::start(orders, program, *address)?;
                 follow(&sandbox)?;
                 Ok(Service {
                     endpoint: format!("http://{address}"),
+                    took,
                     running: Running::Browserd(Box::new(sandbox), *address),
                 })
             }
@@ -115,6 +117,7 @@ impl Service {
         .map_err(io_error("the threads of the browser's socket"))?;
         Ok(Service {
             endpoint: format!("cdp+unix://{}", socket.display()),
+            took: Vec::new(),
             running: Running::Browser(Box::new(browser)),
         })
     }
@@ -128,6 +131,11 @@ impl Service {
                 matches!(sandbox.try_wait(), Ok(None)) && browserd::ask_ready(*address).is_ok()
             }
         }
+    }
+
+    /// How long the parts of its start took.
+    pub(super) fn took(&self) -> &[(String, f64)] {
+        &self.took
     }
 
     /// Where it answers.
