@@ -8,16 +8,17 @@ mod daemon;
 mod lab;
 mod life;
 
-use browserd::api::types::{Cookie, Navigate, Screenshot, SetCookies, Text};
+use browserd::api::types::{Cookie, Evaluate, Navigate, Screenshot, SetCookies, Text};
 use browserd::client::Client as Browserd;
 use daemon::{Home, create, until};
-use hostd::api::{CloneInfo, CloneState};
+use hostd::api::{CloneInfo, CloneState, Launch, StatusParams};
 use lab::{Lab, PORT, PUBLIC, in_private_machine};
 use life::{block_on, destroy, home, made};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tokio::io::AsyncReadExt;
 
 /// The program beside hostd's own.
 fn browserd() -> PathBuf {
@@ -309,5 +310,124 @@ fn a_word_alone_makes_no_clone_ready() {
                 daemon.stop().await;
             });
         }
+    });
+}
+
+/// Whoever is connected to a clone when it is destroyed is told so, and does not wait for a packet that never comes.
+#[test]
+fn a_caller_hears_of_the_clones_end() {
+    in_private_machine("a_caller_hears_of_the_clones_end", |lab| {
+        let home = home_with(lab, &browserd());
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            for cycle in 0..3 {
+                let clone = made(&client, &format!("heard-{cycle}"), &home).await;
+                let mut idle = tokio::net::TcpStream::connect((clone.ip, 8080)).await.unwrap();
+                destroy(&client, &clone).await;
+                let mut byte = [0];
+                let patience = std::time::Duration::from_secs(2);
+                let heard = tokio::time::timeout(patience, idle.read(&mut byte)).await;
+                let heard = heard.expect("the connection ends with the clone");
+                assert!(matches!(heard, Ok(0) | Err(_)), "{heard:?}");
+            }
+            daemon.stop().await;
+        });
+    });
+}
+
+/// A browser in a clone may not watch files, which would keep it from ending quickly; names are resolved all the same.
+#[test]
+fn names_are_resolved_though_no_file_is_watched() {
+    in_private_machine("names_are_resolved_though_no_file_is_watched", |lab| {
+        let resolver: std::net::IpAddr = "203.0.113.53".parse().unwrap();
+        lab::run(&format!("ip -n internet addr add {resolver}/32 dev lo"));
+        lab::resolve("internet", resolver, "10.1.2.3".parse().unwrap());
+        let program = format!("linux.browserd={}", browserd().display());
+        let home = home(lab, &[&program, &format!("egress.resolver={resolver}")]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let clone = made(&client, "resolves", &home).await;
+            let by_name =
+                Navigate { url: Some(format!("http://name.example:{PORT}/")), ..Navigate::default() };
+            let page = client_of(&clone).navigate(&by_name).await.unwrap();
+            assert_eq!((page.status, page.title.as_str()), (Some(200), "rendered"));
+            let run = home.path().join("state/run").join(clone.name.as_str());
+            let (mut looked, mut watching) = (0, Vec::new());
+            for (pid, command) in lab::processes(&run) {
+                let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+                looked += 1;
+                let watches = |file: &Path| file.to_string_lossy().contains("inotify");
+                if files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(|link| watches(&link))) {
+                    watching.push(command);
+                }
+            }
+            assert!(looked > 5 && watching.is_empty(), "{looked} processes, of which watch: {watching:?}");
+            destroy(&client, &clone).await;
+            daemon.stop().await;
+        });
+    });
+}
+
+/// What a page of the same site finds: cookies, storage, caches, databases, how many pages came before.
+const KNOWN: &str = "(async () => JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage},
+    self.caches ? await caches.keys() : [], (await indexedDB.databases()).map(one => one.name), history.length]))()";
+
+/// A clone of the warm pool has loaded a page of browserd's own: nothing of that, and nothing of an earlier task, is left.
+#[test]
+fn a_warm_browser_knows_of_nothing() {
+    in_private_machine("a_warm_browser_knows_of_nothing", |lab| {
+        let program = format!("linux.browserd={}", browserd().display());
+        let home = home(lab, &[&program, "pool.size=1", "pool.refill_percent=100", "pool.last_slot=2"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let run = async |browser: &Browserd, expression: String| {
+                let wish = Evaluate { expression, ..Evaluate::default() };
+                browser.evaluate(&wish).await.unwrap().value
+            };
+            for task in 0..4 {
+                until("the pool is full", async || {
+                    client
+                        .status(StatusParams::default())
+                        .await
+                        .unwrap()
+                        .warm_pool
+                        .is_some_and(|pool| pool.members.len() == 1)
+                })
+                .await;
+                let clone = made(&client, &format!("warm-{task}"), &home).await;
+                assert_eq!(clone.launch, Some(Launch::Warm));
+                let browser = client_of(&clone);
+                let tabs = browser.tabs().await.unwrap().tabs;
+                let seen: Vec<(&str, &str)> =
+                    tabs.iter().map(|tab| (tab.url.as_str(), tab.title.as_str())).collect();
+                assert_eq!(seen, [("about:blank", "")], "one blank page");
+                let blank = "[document.documentElement.outerHTML, history.length].join()".to_owned();
+                assert_eq!(run(&browser, blank).await, "<html><head></head><body></body></html>,1");
+                assert_eq!(browser.cookies().await.unwrap().cookies, []);
+                let files = home.path().join("clones").join(clone.name.as_str());
+                for earlier in 0..task {
+                    let found = lab::holding(&files, &format!("left-by-{earlier}-"));
+                    assert!(found.is_empty(), "task {task} finds what task {earlier} left: {found:?}");
+                }
+                browser.navigate(&go("/")).await.unwrap();
+                assert_eq!(run(&browser, KNOWN.to_owned()).await, "[\"\",{},{},[],[],2]");
+
+                let mine = format!("left-by-{task}-{}", "x".repeat(12));
+                let plant = format!(
+                    "(async () => {{ document.cookie = '{mine}=1; max-age=86400'; localStorage['{mine}'] = 1;
+                        const open = indexedDB.open('{mine}', 1);
+                        await new Promise(good => open.onsuccess = good); return document.cookie }})()"
+                );
+                assert_eq!(run(&browser, plant).await, format!("{mine}=1"));
+                browser.navigate(&go(&format!("/?{mine}"))).await.unwrap();
+                fs::write(files.join("downloads").join(&mine), &mine).unwrap();
+                assert!(!lab::holding(&files, &mine).is_empty(), "what is planted is found");
+                destroy(&client, &clone).await;
+            }
+            daemon.stop().await;
+        });
     });
 }

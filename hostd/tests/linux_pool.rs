@@ -217,23 +217,8 @@ fn places(home: &Home, name: &str) -> Vec<PathBuf> {
     places
 }
 
-/// Every file below a folder whose name or content holds the word.
-fn search(folder: &Path, word: &str, found: &mut Vec<PathBuf>) {
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let (path, kind) = (entry.path(), entry.file_type());
-        let Ok(kind) = kind else { continue };
-        let named = entry.file_name().to_string_lossy().contains(word);
-        if kind.is_dir() {
-            search(&path, word, found);
-        } else if named
-            || (kind.is_file()
-                && fs::read(&path)
-                    .is_ok_and(|bytes| bytes.windows(word.len()).any(|part| part == word.as_bytes())))
-        {
-            found.push(path);
-        }
-    }
+fn found_in(places: &[PathBuf], word: &str) -> Vec<PathBuf> {
+    places.iter().flat_map(|place| lab::holding(place, word)).collect()
 }
 
 /// What a page of the same site finds: cookies, storage, caches, databases, the worker's own files.
@@ -278,13 +263,8 @@ fn nothing_passes_from_one_task_to_the_next() {
                 tokio::task::block_in_place(|| {
                     let places = places(&home, &name);
                     for earlier in 0..task {
-                        let mut found = Vec::new();
-                        places.iter().for_each(|place| search(place, &canary(earlier), &mut found));
-                        assert_eq!(
-                            found,
-                            Vec::<PathBuf>::new(),
-                            "task {task} finds what task {earlier} left"
-                        );
+                        let found = found_in(&places, &canary(earlier));
+                        assert!(found.is_empty(), "task {task} finds what task {earlier} left: {found:?}");
                     }
                     let mut page = Page::open(clone.endpoint.as_ref().unwrap());
                     let url = format!("http://{PUBLIC}:{PORT}/");
@@ -306,8 +286,7 @@ fn nothing_passes_from_one_task_to_the_next() {
                     assert!(cookie.as_str().unwrap().contains(&mine), "{cookie}");
                     let known = page.evaluate(READ);
                     assert_eq!(known.as_str().unwrap().matches(&mine).count(), 6, "{known}");
-                    let mut found = Vec::new();
-                    places.iter().for_each(|place| search(place, &mine, &mut found));
+                    let found = found_in(&places, &mine);
                     assert!(found.len() >= places.len(), "{found:?}");
                 });
                 used.push(name);

@@ -297,6 +297,23 @@ pub fn resolve(namespace: &str, address: IpAddr, rebind: Ipv4Addr) {
     listening.recv_timeout(LIMIT).expect("the resolver listens");
 }
 
+/// Every file below a folder whose name or content holds the word.
+pub fn holding(folder: &Path, word: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let (path, named) = (entry.path(), entry.file_name().to_string_lossy().contains(word));
+        let Ok(kind) = entry.file_type() else { continue };
+        let holds = |bytes: Vec<u8>| bytes.windows(word.len()).any(|part| part == word.as_bytes());
+        if kind.is_dir() {
+            found.extend(holding(&path, word));
+        } else if named || (kind.is_file() && std::fs::read(&path).is_ok_and(holds)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
 /// Whether a resolver answers inside a namespace.
 pub fn resolves(namespace: &Path, resolver: IpAddr) -> bool {
     let namespace = namespace.to_owned();

@@ -353,16 +353,20 @@ fn removing_a_member_ends_what_is_established() {
     }
     let states = || clone(0).map(|ip| world.host.inside(|| firewall.connections(&[ip]).expect("readable")));
     assert_eq!(states(), [2, 1], "one out and one in by IPv4, one out by IPv6");
-    let killed = world.host.inside(|| firewall.remove(&clone(0)).expect("removed"));
-    assert_eq!(killed, 3);
-    assert_eq!(states(), [0, 0]);
+    world.host.inside(|| firewall.remove(&clone(0)).expect("removed"));
     assert!(!answered(&mut out4, b"still there?") && !answered(&mut out6, b"still there?"));
+    assert!(answered(&mut control, b"who was let in by us"), "the way in is none of membership");
+    let forget = || world.host.inside(|| firewall.forget_connections(&clone(0)).expect("forgotten"));
+    assert_eq!(forget(), 3);
+    assert_eq!(states(), [0, 0]);
+    assert!(!answered(&mut out4, b"and now?") && !answered(&mut out6, b"and now?"));
     assert_eq!(states(), [0, 0], "what is blocked leaves no state");
+    assert_eq!(forget(), 0);
     assert!(answered(&mut other, b"the neighbour stays"));
     let left = world.host.inside(|| firewall.members().expect("readable"));
     assert_eq!(left, BTreeSet::from(clone(1)));
     // Absent is success.
-    assert_eq!(world.host.inside(|| firewall.remove(&clone(0)).expect("again")), 0);
+    world.host.inside(|| firewall.remove(&clone(0)).expect("again"));
 }
 
 #[test]
@@ -524,12 +528,13 @@ fn a_full_pool_is_loaded_and_changed() {
         let slot = &firewall.policy().slots[450];
         let member = [IpAddr::V4(slot.ip), slot.ip6.unwrap().into()];
         timed("add a clone, both addresses", 200, &|| firewall.add(&member).expect("added"));
-        timed("remove a clone that is none, connections too", 50, &|| {
-            assert_eq!(firewall.remove(&member).expect("removed"), 0)
-        });
-        timed("add and remove, connections too", 50, &|| {
+        timed("remove a clone that is none", 50, &|| firewall.remove(&member).expect("removed"));
+        timed("add and remove", 50, &|| {
             firewall.add(&member).expect("added");
-            assert_eq!(firewall.remove(&member).expect("removed"), 0);
+            firewall.remove(&member).expect("removed");
+        });
+        timed("forget the connections", 50, &|| {
+            assert_eq!(firewall.forget_connections(&member).expect("forgotten"), 0)
         });
         timed("read the connections", 50, &|| {
             assert_eq!(firewall.connections(&member).expect("readable"), 0)
