@@ -401,9 +401,8 @@ fn a_warm_browser_knows_of_nothing() {
                 assert_eq!(clone.launch, Some(Launch::Warm));
                 let browser = client_of(&clone);
                 let tabs = browser.tabs().await.unwrap().tabs;
-                let seen: Vec<(&str, &str)> =
-                    tabs.iter().map(|tab| (tab.url.as_str(), tab.title.as_str())).collect();
-                assert_eq!(seen, [("about:blank", "")], "one blank page");
+                let open: Vec<&str> = tabs.iter().map(|tab| tab.url.as_str()).collect();
+                assert_eq!(open, ["about:blank"], "one blank page");
                 let blank = "[document.documentElement.outerHTML, history.length].join()".to_owned();
                 assert_eq!(run(&browser, blank).await, "<html><head></head><body></body></html>,1");
                 assert_eq!(browser.cookies().await.unwrap().cookies, []);

@@ -1,42 +1,65 @@
-// Memory of a clone above the bare browser, and how many fit: proportional set sizes of all processes here.
+// Memory of a clone above the bare browser, and how many fit, idle and at work: proportional set sizes and processor time of
+// all processes of this private machine.
 import fs from "node:fs";
 import { emptied, filled, sleep } from "./daemon.mjs";
+import { PAGE, end } from "./rivals.mjs";
 
 const CLONES = 4;
+const LOADS = 5;
+/** `sysconf(_SC_CLK_TCK)` everywhere. */
+const TICKS = 100;
 
-function total() {
-  let kilobytes = 0;
-  for (const pid of fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
+/** Something of every process here, summed up. */
+function total(read) {
+  const pids = fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid);
+  return pids.reduce((sum, pid) => {
     try {
-      const text = fs.readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
-      kilobytes += Number(text.match(/^Pss:\s+(\d+)/m)?.[1] ?? 0);
+      return sum + read(`/proc/${pid}`);
     } catch {
       // One that ended meanwhile has none.
+      return sum;
     }
-  }
-  return kilobytes / 1024;
+  }, 0);
 }
+
+const mebibytes = () => total((folder) => Number(fs.readFileSync(`${folder}/smaps_rollup`, "utf8").match(/^Pss:\s+(\d+)/m)[1])) / 1024;
+
+const processorMs = () => total((folder) => {
+  const fields = fs.readFileSync(`${folder}/stat`, "utf8").split(") ").at(-1).split(" ");
+  return Number(fields[11]) + Number(fields[12]);
+}) * (1000 / TICKS);
 
 /** What `make` adds to the memory of this machine, for each of a few. */
 async function each(make) {
   await sleep(500);
-  const before = total();
+  const before = mebibytes();
   const made = [];
   for (let count = 0; count < CLONES; count++) made.push(await make(count));
   await sleep(500);
-  return [(total() - before) / CLONES, made];
+  return [(mebibytes() - before) / CLONES, made];
 }
 
-export async function memory(warm, cold, startBare) {
+export async function memory(warm, cold, chromium, startBare) {
   await filled(warm);
   const [bare, browsers] = await each(startBare);
-  for (const { child, profile } of browsers) {
-    process.kill(-child.pid, "SIGKILL");
-    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 5 });
+  await Promise.all(browsers.map(end));
+  let before = mebibytes();
+  const [clone, clones] = await each(async (count) => (await cold.create({ request_id: `memory-${process.pid}-${count}` })).clone);
+  const pages = [];
+  for (const { endpoint } of clones) {
+    const browser = await chromium.connectOverCDP(endpoint);
+    pages.push(browser.contexts()[0].pages()[0]);
+    await pages.at(-1).goto(PAGE);
   }
-  const [clone, clones] = await each((count) => cold.create({ request_id: `memory-${process.pid}-${count}` }));
-  for (const { clone } of clones) await cold.destroy({ name: clone.name, clone_id: clone.clone_id });
+  const began = processorMs();
+  for (let load = 0; load < LOADS; load++) await Promise.all(pages.map((page) => page.goto(PAGE)));
+  const load = (processorMs() - began) / (LOADS * CLONES);
+  const active = (mebibytes() - before) / CLONES;
+  for (const { name, clone_id } of clones) await cold.destroy({ name, clone_id });
   await emptied(cold);
   const available = Number(fs.readFileSync("/proc/meminfo", "utf8").match(/MemAvailable:\s+(\d+)/)[1]) / 1024;
-  return { bare_mib: bare, clone_mib: clone, available_mib: available, idle_clones_that_fit: Math.floor(available / clone) };
+  return {
+    bare_mib: bare, clone_mib: clone, active_mib: active, available_mib: available,
+    idle_clones_that_fit: Math.floor(available / clone), active_clones_that_fit: Math.floor(available / active), load_processor_ms: load,
+  };
 }

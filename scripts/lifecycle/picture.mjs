@@ -1,5 +1,6 @@
-// The figures as one SVG: the four stages of everybody, the waterfall of a cold create, the growth curves.
+// The figures as one SVG: the four stages of everybody, the waterfalls of a cold create and its destroy, the growth curves.
 
+const DEPTHS = ["#9aa5b1", "#2563a8", "#7fb069"];
 const COLORS = { create: "#2563a8", connect: "#5b9bd5", goto: "#7fb069", release: "#c9a227" };
 const text = (x, y, words, more = "") => `<text x="${x}" y="${y}" ${more}>${String(words).replace(/[<&]/g, "")}</text>`;
 const bar = (x, y, width, color) => `<rect x="${x}" y="${y}" width="${Math.max(width, 0.5)}" height="16" fill="${color}"/>`;
@@ -21,35 +22,35 @@ function lifecycle(rows, title, top) {
   return lines;
 }
 
-function waterfall(steps, top) {
-  const total = steps.reduce((sum, step) => sum + step.ms, 0);
-  const scale = 480 / total;
-  const lines = [text(10, top, `A cold create, step by step: ${total.toFixed(0)} ms`, 'font-weight="bold"')];
-  let x = 130;
-  steps.forEach(({ stage, ms }, index) => {
-    const y = top + 14 + index * 22;
-    lines.push(text(10, y + 13, stage), bar(x, y, ms * scale, "#2563a8"), text(x + ms * scale + 6, y + 13, `${ms.toFixed(1)} ms`));
-    x += ms * scale;
+function waterfall(rows, method, top) {
+  const whole = rows.find(({ part }) => part === "whole").took;
+  const scale = 440 / whole;
+  const lines = [text(10, top, `A cold ${method}, by its spans: ${whole.toFixed(1)} ms (medians)`, 'font-weight="bold"')];
+  rows.forEach(({ part, depth, began, took }, index) => {
+    const y = top + 10 + index * 18;
+    const x = 130 + Math.max(began, 0) * scale;
+    lines.push(text(10 + depth * 10, y + 12, part), bar(x, y, took * scale, DEPTHS[Math.min(depth, DEPTHS.length - 1)]));
+    lines.push(text(x + Math.max(took * scale, 0.5) + 6, y + 12, `${took.toFixed(1)} ms`));
   });
   return lines;
 }
 
 function curves(points, top) {
-  const keys = [["create_ms", "create", "#2563a8"], ["list_ms", "list", "#7fb069"], ["reconcile_ms", "reconcile", "#c9a227"]];
-  const most = Math.max(...points.flatMap((point) => keys.map(([key]) => point[key])));
+  const keys = [["create", "#2563a8"], ["destroy", "#5b9bd5"], ["list", "#7fb069"], ["reap", "#b0543c"], ["reconcile", "#c9a227"]];
+  const most = Math.max(...points.flatMap((point) => keys.map(([call]) => point[call])));
   const x = (clones) => 130 + (Math.log10(clones) / Math.log10(points.at(-1).clones)) * 480;
   const y = (value) => top + 170 - (value / most) * 140;
   const lines = [text(10, top, `Milliseconds with so many clones (fake host; at most ${most.toFixed(1)})`, 'font-weight="bold"')];
-  for (const [key, name, color] of keys) {
-    const path = points.map((point) => `${x(point.clones).toFixed(1)},${y(point[key]).toFixed(1)}`).join(" ");
+  for (const [call, color] of keys) {
+    const path = points.map((point) => `${x(point.clones).toFixed(1)},${y(point[call]).toFixed(1)}`).join(" ");
     lines.push(`<polyline points="${path}" fill="none" stroke="${color}" stroke-width="2"/>`);
-    lines.push(text(x(points.at(-1).clones) + 6, y(points.at(-1)[key]) + 4, name, `fill="${color}"`));
+    lines.push(text(x(points.at(-1).clones) + 6, y(points.at(-1)[call]) + 4, call, `fill="${color}"`));
   }
   for (const { clones } of points) lines.push(text(x(clones) - 8, top + 188, clones));
   return lines;
 }
 
-export function picture({ machine, table, cold, growth }) {
+export function picture({ machine, table, waterfalls, growth }) {
   const lines = [];
   let top = 30;
   for (const [atOnce, rows] of Object.entries(table)) {
@@ -58,8 +59,10 @@ export function picture({ machine, table, cold, growth }) {
   }
   Object.entries(COLORS).forEach(([stage, color], index) => lines.push(bar(130 + index * 110, top - 26, 16, color), text(152 + index * 110, top - 13, stage)));
   top += 26;
-  lines.push(...waterfall(cold, top));
-  top += 50 + cold.length * 22;
+  for (const [method, rows] of Object.entries(waterfalls)) {
+    lines.push(...waterfall(rows, method, top));
+    top += 45 + rows.length * 18;
+  }
   lines.push(...curves(growth, top), text(10, top + 220, machine, 'fill="#666"'));
   return `<svg xmlns="http://www.w3.org/2000/svg" width="760" height="${top + 235}" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="#fff"/>\n${lines.join("\n")}\n</svg>\n`;

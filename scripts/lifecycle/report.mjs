@@ -3,71 +3,78 @@ import fs from "node:fs";
 import { picture } from "./picture.mjs";
 
 const STAGES = ["create", "connect", "goto", "release"];
+const CALLS = ["create", "destroy", "list", "reap", "reconcile"];
 
 const quantile = (values, share) => {
   const sorted = values.toSorted((one, other) => one - other);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
 };
+const quantiles = (values) => ({ p50: quantile(values, 0.5), p90: quantile(values, 0.9), p99: quantile(values, 0.99) });
 
 /** p50, p90 and p99 of each stage and of all together. */
-export function summarize(runs) {
-  const rows = {};
-  for (const stage of [...STAGES, "total"]) {
-    const values = runs.map((run) => (stage === "total" ? STAGES.reduce((sum, each) => sum + run[each], 0) : run[stage]));
-    rows[stage] = { p50: quantile(values, 0.5), p90: quantile(values, 0.9), p99: quantile(values, 0.99) };
-  }
-  return rows;
+function summarize(runs) {
+  const rows = Object.fromEntries(STAGES.map((stage) => [stage, quantiles(runs.map((run) => run[stage]))]));
+  return { runs: runs.length, ...rows, total: quantiles(runs.map((run) => STAGES.reduce((sum, stage) => sum + run[stage], 0))) };
 }
 
-/** The median of each stage of a cold create, in order. */
-function waterfall(notes) {
-  const names = notes[0].map(({ stage }) => stage).filter((stage) => stage !== "total");
-  return names.map((stage) => {
-    const seconds = notes.map((note) => note.find((each) => each.stage === stage)?.seconds ?? 0);
-    return { stage, ms: quantile(seconds, 0.5) * 1000 };
-  });
-}
+const cell = (value) => value.toFixed(1).padStart(9);
 
-export function report({ machine, load, browser, runs, figures, cold, density, growth }, file) {
-  const table = {};
-  for (const [name, byCount] of Object.entries(figures)) {
-    for (const [atOnce, all] of Object.entries(byCount)) (table[atOnce] ??= {})[name] = { runs: all.length, ...summarize(all) };
-  }
-  const cell = (value) => value.toFixed(1).padStart(9);
-  console.log(`${machine}; load ${load}\n${browser}; milliseconds, p50 (p90, p99 of the whole)\n`);
+function printTable(table) {
   for (const [atOnce, rows] of Object.entries(table)) {
-    console.log(`${atOnce} at once`.padEnd(16) + [...STAGES, "p50", "p90", "p99"].map((head) => head.padStart(9)).join("")
-      + "  × bare  × Playwright");
+    console.log(`${atOnce} at once`.padEnd(16) + [...STAGES, "all p50", "p90", "p99"].map((head) => head.padStart(9)).join("")
+      + "   create p90, p99  × bare  × Playwright");
     for (const [name, row] of Object.entries(rows)) {
       const ratio = (other) => (row.total.p50 / rows[other].total.p50).toFixed(2);
       console.log(name.padEnd(16) + STAGES.map((stage) => cell(row[stage].p50)).join("")
-        + [row.total.p50, row.total.p90, row.total.p99].map(cell).join("")
+        + [row.total.p50, row.total.p90, row.total.p99].map(cell).join("") + cell(row.create.p90) + cell(row.create.p99)
         + ratio("bare browser").padStart(8) + ratio("Playwright").padStart(14));
     }
     console.log();
   }
-  const one = table[1];
-  const steps = waterfall(cold);
-  const first = growth[0].create_ms, last = growth.at(-1).create_ms;
-  const targets = [
-    ["warm create p50, ms", one["hostd warm"].create.p50, 5],
-    ["warm create p99/p50", one["hostd warm"].create.p99 / one["hostd warm"].create.p50, 5],
-    ["warm four stages over Playwright's", one["hostd warm"].total.p50 / one.Playwright.total.p50, 0.35],
-    ["cold create over the bare browser's", one["hostd cold"].create.p50 / one["bare browser"].create.p50, 1.15],
+}
+
+function targetsOf(one, floor, density, growth) {
+  const warm = one["hostd warm"];
+  const last = growth.at(-1);
+  return [
+    ["warm create p50, ms", warm.create.p50, 5],
+    ["warm create p99/p50", warm.create.p99 / warm.create.p50, 5],
+    ["warm, all four stages, over Playwright's", warm.total.p50 / one.Playwright.total.p50, 0.35],
+    ["cold create over the bare browser until a page runs script", one["hostd cold"].create.p50 / floor.page.p50, 1.15],
     ["memory of a clone above the bare browser, MiB", density.clone_mib - density.bare_mib, 8],
-    [`create with ${growth.at(-1).clones} clones over with ${growth[0].clones}`, last / first, 1.2],
+    [`create with ${last.clones} clones over with ${growth[0].clones}`, last.create / growth[0].create, 1.2],
   ].map(([what, value, most]) => ({ what, value, most, kept: value <= most }));
-  for (const { what, value, most, kept } of targets) {
-    console.log(`${what.padEnd(50)} ${value.toFixed(2).padStart(8)}  ≤ ${most}  ${kept ? "ok" : "MISSED"}`);
+}
+
+export function report({ machine, load, browser, runs, figures, floors, waterfalls, density, growth, primitives }, file) {
+  const table = {};
+  for (const [name, byCount] of Object.entries(figures)) {
+    for (const [atOnce, all] of Object.entries(byCount)) (table[atOnce] ??= {})[name] = summarize(all);
   }
-  console.log(`\ncold create: ${steps.map(({ stage, ms }) => `${stage} ${ms.toFixed(1)}`).join(", ")}`);
-  console.log(`memory: bare browser ${density.bare_mib.toFixed(0)} MiB, clone ${density.clone_mib.toFixed(0)} MiB (PSS); `
-    + `${density.idle_clones_that_fit} clones fit into what is free`);
-  for (const { clones, create_ms, list_ms, reconcile_ms } of growth) {
-    console.log(`with ${String(clones).padStart(3)} clones: create ${create_ms.toFixed(2)}, list ${list_ms.toFixed(2)}, reconcile ${reconcile_ms.toFixed(2)} (fake host)`);
+  const floor = { listens: quantiles(floors.map(({ listens }) => listens)), page: quantiles(floors.map(({ page }) => page)) };
+  const targets = targetsOf(table[1], floor, density, growth);
+
+  console.log(`${machine}; load before ${load}\n${browser}; milliseconds, medians unless said otherwise; ${runs} runs each\n`);
+  printTable(table);
+  console.log(`the bare browser's port listens after ${floor.listens.p50.toFixed(1)}, a page of it runs script after ${floor.page.p50.toFixed(1)}; `
+    + `a cold create is ${(table[1]["hostd cold"].create.p50 / floor.listens.p50).toFixed(2)} times the first, and waits for the second`);
+  console.log(`primitives beside hostd: ${primitives.filter(({ floor_ms }) => floor_ms).map(({ what, median_ms, floor_ms }) => `${what.trim()} ${median_ms.toFixed(1)}/${floor_ms.toFixed(1)}`).join(", ")}\n`);
+  for (const { what, value, most, kept } of targets) {
+    console.log(`${what.padEnd(60)} ${value.toFixed(2).padStart(8)}  ≤ ${most}  ${kept ? "ok" : "MISSED"}`);
+  }
+  for (const [method, rows] of Object.entries(waterfalls)) {
+    const parts = rows.filter(({ depth }) => depth === 1).map(({ part, took }) => `${part} ${took.toFixed(1)}`);
+    console.log(`\ncold ${method}, part by part: ${parts.join(", ")}`);
+  }
+  console.log(`\nmemory (PSS): bare browser ${density.bare_mib.toFixed(0)} MiB, idle clone ${density.clone_mib.toFixed(0)}, with a page ${density.active_mib.toFixed(0)}; `
+    + `into ${(density.available_mib / 1024).toFixed(1)} GiB fit ${density.idle_clones_that_fit} idle or ${density.active_clones_that_fit} active ones; `
+    + `a page load takes ${density.load_processor_ms.toFixed(0)} ms of one processor`);
+  for (const { clones, ...calls } of growth) {
+    console.log(`with ${String(clones).padStart(3)} clones: ${CALLS.map((call) => `${call} ${calls[call].toFixed(2)}`).join(", ")} (fake host)`);
   }
   fs.mkdirSync(new URL(".", `file://${file}`).pathname, { recursive: true });
-  fs.writeFileSync(`${file}.json`, `${JSON.stringify({ machine, load, browser, runs, table, targets, cold: steps, density, growth }, null, 1)}\n`);
-  fs.writeFileSync(`${file}.svg`, picture({ machine, table, cold: steps, growth }));
+  const all = { machine, load, browser, runs, table, floor, targets, waterfalls, density, growth, primitives };
+  fs.writeFileSync(`${file}.json`, `${JSON.stringify(all, null, 1)}\n`);
+  fs.writeFileSync(`${file}.svg`, picture(all));
   console.log(`written to ${file}.json and ${file}.svg`);
 }

@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
 import path from "node:path";
+import { pageAnswers } from "./cdp.mjs";
 
 export const PAGE = "http://203.0.113.10:8088/";
 /** Chromium refuses to be root with its own sandbox on; nobody else has this number here. */
@@ -17,14 +18,20 @@ export async function stages(rival) {
     const began = performance.now();
     state = await rival[stage](state);
     times[stage] = performance.now() - began;
+    // That it was the right page is made sure of in nobody's time.
+    if (stage === "goto") await check(state);
   }
   return times;
 }
 
-async function load(page) {
-  await page.goto(PAGE);
+async function check({ page }) {
   const title = await page.title();
   if (title !== "rendered") throw new Error(`the page is called ${title}`);
+}
+
+async function goto(state) {
+  await state.page.goto(PAGE);
+  return state;
 }
 
 const pageOf = (browser) => browser.contexts()[0].pages()[0] ?? browser.contexts()[0].newPage();
@@ -32,24 +39,20 @@ const pageOf = (browser) => browser.contexts()[0].pages()[0] ?? browser.contexts
 let requests = 0;
 
 /** A clone of hostd: warm if the pool has one, which the caller sees to. */
-export const hostd = (client, chromium, launch, notes) => ({
+export const hostd = (client, chromium, launch) => ({
   async create() {
     const { clone } = await client.create({ request_id: `bench-${process.pid}-${requests++}` });
     if (clone.launch !== launch) throw new Error(`${clone.name} is ${clone.launch}, not ${launch}`);
-    notes?.push(clone.stages);
     return { clone };
   },
   async connect({ clone }) {
     const browser = await chromium.connectOverCDP(clone.endpoint);
     return { clone, browser, page: await pageOf(browser) };
   },
-  async goto(state) {
-    await load(state.page);
-    return state;
-  },
+  goto,
   async release({ clone, browser }) {
-    await browser.close();
     await client.destroy({ name: clone.name, clone_id: clone.clone_id });
+    await browser.close().catch(() => {});
   },
 });
 
@@ -57,11 +60,8 @@ export const hostd = (client, chromium, launch, notes) => ({
 export const playwright = (chromium, executablePath) => ({
   create: () => chromium.launch({ executablePath }),
   connect: async (browser) => ({ browser, page: await browser.newPage() }),
-  async goto(state) {
-    await load(state.page);
-    return state.browser;
-  },
-  release: (browser) => browser.close(),
+  goto,
+  release: ({ browser }) => browser.close(),
 });
 
 /** The bare browser, or the browser behind a wrapper, with a debugging port. */
@@ -90,15 +90,28 @@ export const bare = (chromium, executablePath, folder, wrapper) => ({
     const browser = await chromium.connectOverCDP(state.endpoint);
     return { ...state, browser, page: await pageOf(browser) };
   },
-  async goto(state) {
-    await load(state.page);
-    return state;
-  },
-  async release({ child, profile, browser }) {
-    const gone = once(child, "exit");
-    process.kill(-child.pid, "SIGKILL");
-    await gone;
-    fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 5 });
-    await browser.close().catch(() => {});
+  goto,
+  async release(state) {
+    await end(state);
+    await state.browser.close().catch(() => {});
   },
 });
+
+/** End a browser that `bare` made. */
+export async function end({ child, profile }) {
+  const gone = once(child, "exit");
+  process.kill(-child.pid, "SIGKILL");
+  await gone;
+  fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 5 });
+}
+
+/** How long the bare browser takes until its port listens, and until a page of it runs script. */
+export async function floor(rival) {
+  const began = performance.now();
+  const state = await rival.create();
+  const listens = performance.now() - began;
+  await pageAnswers(state.endpoint);
+  const page = performance.now() - began;
+  await end(state);
+  return { listens, page };
+}

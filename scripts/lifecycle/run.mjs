@@ -7,11 +7,14 @@ import { emptied, filled, start, template } from "./daemon.mjs";
 import { growth } from "./growth.mjs";
 import { memory } from "./memory.mjs";
 import { report } from "./report.mjs";
-import { bare, hostd, playwright, stages } from "./rivals.mjs";
+import { bare, floor, hostd, playwright, stages } from "./rivals.mjs";
+import { waterfall } from "./spans.mjs";
 
-const [programs, modules, result, runs] = process.argv.slice(2);
+const [programs, modules, result, runs, primitives] = process.argv.slice(2);
 const { chromium } = createRequire(path.join(modules, "x.js"))("playwright-core");
 const AT_ONCE = 4;
+/** Cold creates alone on the machine, for the waterfall. */
+const PROFILED = 15;
 // Made and removed by ./machine.
 const folder = process.env.HOSTD_BENCH_INSIDE;
 const keep = { log: "" };
@@ -21,22 +24,25 @@ try {
   const browser = template(programs, base);
   fs.chmodSync(folder, 0o755);
   const common = { "linux.browserd": path.join(programs, "browserd"), "pool.last_slot": 60 };
+  const apart = {
+    ...common, "linux.templates": path.join(base, "templates"), "pool.prefix": "coldtask", "pool.interface_prefix": "ct",
+    "pool.subnet": "10.88.64.0/22", "pool.uid_base": 62000, "egress.table": "hostd_cold",
+  };
   // Two daemons: one makes clones ahead, the other never does.
   const warm = await start(programs, base, { ...common, "pool.size": AT_ONCE, "pool.refill_percent": 100 });
   keep.log = warm.log;
-  const cold = await start(programs, path.join(folder, "b"), {
-    ...common, "linux.templates": path.join(base, "templates"), "pool.prefix": "coldtask", "pool.interface_prefix": "ct",
-    "pool.subnet": "10.88.64.0/22", "pool.uid_base": 62000, "egress.table": "hostd_cold",
-  });
-  const notes = [];
+  const cold = await start(programs, path.join(folder, "b"), apart);
+  const bareBrowser = bare(chromium, browser, folder);
   const rivals = {
     "hostd warm": hostd(warm.client, chromium, "warm"),
-    "hostd cold": hostd(cold.client, chromium, "cold", notes),
-    "bare browser": bare(chromium, browser, folder),
+    "hostd cold": hostd(cold.client, chromium, "cold"),
+    "bare browser": bareBrowser,
     "shell script": bare(chromium, browser, folder, new URL("seed-wrapper", import.meta.url).pathname),
     "Playwright": playwright(chromium, browser),
   };
+  const load = os.loadavg().map((each) => each.toFixed(1)).join(" ");
   const figures = {};
+  const floors = [];
   for (const atOnce of [1, AT_ONCE]) {
     const rounds = Math.max(3, Math.ceil(Number(runs) / atOnce));
     // The first round warms caches and is not counted.
@@ -47,16 +53,24 @@ try {
         if (round > 0) ((figures[name] ??= {})[atOnce] ??= []).push(...all);
         await emptied(cold.client);
       }
+      if (atOnce === 1 && round > 0) floors.push(await floor(bareBrowser));
     }
   }
-  const density = await memory(warm.client, cold.client, () => bare(chromium, browser, folder).create());
+  const density = await memory(warm.client, cold.client, chromium, () => bareBrowser.create());
   await warm.stop();
   await cold.stop();
+  const profiled = await start(programs, path.join(folder, "d"), { ...apart, "log.format": "json", "log.filter": "warn,hostd::time=debug" });
+  for (let round = 0; round < PROFILED; round++) {
+    const { clone } = await profiled.client.create({ request_id: `profiled-${round}` });
+    await profiled.client.destroy({ name: clone.name, clone_id: clone.clone_id });
+  }
+  await profiled.stop();
+  const waterfalls = { create: waterfall(profiled.log, "create"), destroy: waterfall(profiled.log, "destroy") };
   const curve = await growth(programs, path.join(folder, "c"));
   report({
     machine: `${os.cpus().length} processors (${os.cpus()[0].model.trim()}), ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}`,
-    load: os.loadavg().map((load) => load.toFixed(1)).join(" "),
-    browser, runs: Number(runs), figures, cold: notes, density, growth: curve,
+    load, browser, runs: Number(runs), figures, floors, waterfalls, density, growth: curve,
+    primitives: JSON.parse(fs.readFileSync(primitives, "utf8")).rows,
   }, result);
 } catch (error) {
   console.error(error);

@@ -179,6 +179,12 @@ impl Book {
         free.min_by_key(|slot| (self.freed.get(slot).copied().unwrap_or(0), *slot))
     }
 
+    /// What the last look showed of a slot is over.
+    pub(super) fn forget_look(&mut self, slot: Slot) {
+        self.seen.clones.remove(&slot);
+        self.verdicts.remove(&slot);
+    }
+
     /// Remember that a slot was freed now, so that it is taken last.
     pub(super) fn mark_freed(&mut self, slot: Slot) {
         self.frees += 1;

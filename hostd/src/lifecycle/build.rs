@@ -107,7 +107,7 @@ impl<H: Host> Inner<H> {
         walked: Walked,
     ) -> RpcError {
         let errors = match walked.ended {
-            Ended::Gone => Vec::new(),
+            Ended::Gone | Ended::Dying => Vec::new(),
             Ended::Incomplete => walked.errors.clone(),
         };
         self.finish_destroy(record, &walked).await;

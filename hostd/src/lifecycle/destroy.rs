@@ -86,7 +86,9 @@ impl<H: Host> Inner<H> {
         let walked = self.walk(&names, claim, Progress::new(&names.name, &listeners)).await;
         self.finish_destroy(record, &walked).await;
         match walked.ended {
-            Ended::Gone => Ok(DestroyResult { already_gone: false, stages: walked.stages, ..gone }),
+            Ended::Gone | Ended::Dying => {
+                Ok(DestroyResult { already_gone: false, stages: walked.stages, ..gone })
+            }
             Ended::Incomplete => Err(RpcError::new(
                 ErrorCode::Incomplete,
                 format!("{} is not gone yet: {}", names.name, walked.errors.join("; ")),
@@ -191,11 +193,14 @@ impl<H: Host> Inner<H> {
             Phase::Destroying { why, .. } => why.clone(),
             _ => "its create failed".to_owned(),
         };
+        if !matches!(walked.ended, Ended::Incomplete) {
+            self.book().mark_freed(record.slot);
+        }
+        // Nobody ever knew of a member of the warm pool.
+        let quarantined = !record.pool && self.config.lifecycle.quarantine_seconds > 0;
         record.phase = match walked.ended {
-            Ended::Gone => {
-                self.book().mark_freed(record.slot);
-                Phase::Quarantined { freed: self.clock.now().stamp(), was_ready }
-            }
+            Ended::Gone if !quarantined => return self.release(record.slot).await,
+            Ended::Gone | Ended::Dying => Phase::Quarantined { freed: self.clock.now().stamp(), was_ready },
             Ended::Incomplete => Phase::Destroying {
                 why,
                 was_ready,
@@ -206,19 +211,19 @@ impl<H: Host> Inner<H> {
         if let Err(error) = self.save(&record).await {
             tracing::error!(slot = %record.slot, %error, "the end of a destroy cannot be recorded");
         }
-        if record.is_live() {
-            return;
+        if !record.is_live() {
+            self.book().forget_look(record.slot);
         }
-        let mut book = self.book();
-        book.seen.clones.remove(&record.slot);
-        book.verdicts.remove(&record.slot);
     }
 
-    /// Remove the record of a clone whose quarantine is over.
+    /// Remove the record of a clone that is gone and whose quarantine is over.
     pub(super) async fn release(self: &Arc<Self>, slot: Slot) {
         let inner = self.clone();
-        match blocking(move || inner.store.remove(slot)).await {
-            Ok(()) => drop(self.book().records.remove(&slot)),
+        let removed = blocking(move || inner.store.remove(slot)).await;
+        let mut book = self.book();
+        book.forget_look(slot);
+        match removed {
+            Ok(()) => drop(book.records.remove(&slot)),
             Err(error) => tracing::error!(%slot, %error, "the record cannot be removed"),
         }
     }

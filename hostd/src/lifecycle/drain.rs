@@ -6,7 +6,7 @@ use super::progress::{Listeners, Progress};
 use super::walk::Ended;
 use crate::api::{ErrorCode, Method, RpcError};
 use crate::audit::Outcome;
-use crate::host::{Host, Part};
+use crate::host::Host;
 use crate::record::Record;
 use crate::slot::{Slot, SlotNames};
 use std::sync::Arc;
@@ -48,7 +48,6 @@ impl<H: Host> Inner<H> {
             let record = self.begin_destroy(record, why).await;
             let claim = Claim::Clone(&record.clone_id);
             let walked = self.walk(&names, claim, Progress::new(&names.name, &Listeners::default())).await;
-            let slot = record.slot;
             self.finish_destroy(record, &walked).await;
             if let Ended::Incomplete = walked.ended {
                 return Err(RpcError::new(
@@ -58,10 +57,6 @@ impl<H: Host> Inner<H> {
                 ));
             }
             self.count_drained();
-            // Not while a jail of it is dying.
-            if self.look(&names, Part::ALL).await.is_ok_and(|seen| seen.is_absent()) {
-                self.release(slot).await;
-            }
             Ok(names.clone())
         };
         if let Err(error) = self.audited_by_pool(Method::Destroy, request, work).await {

@@ -155,7 +155,7 @@ impl<H: Host> Inner<H> {
         let walked =
             self.walk(&names, Claim::Clone(&record.clone_id), Progress::new(&names.name, listeners)).await;
         match walked.ended {
-            Ended::Gone => Ok(None),
+            Ended::Gone | Ended::Dying => Ok(None),
             Ended::Incomplete => {
                 let error = RpcError::new(
                     ErrorCode::StepFailed,

@@ -79,8 +79,6 @@ impl<H: Host> Inner<H> {
             book.set_alarm("egress", egress_alarm(egress));
             plan
         };
-        self.metrics.set_egress_ok(self.book().seen.egress == EgressHealth::Ok);
-        self.metrics.set_clones(&self.counts());
         self.metrics.reconcile(began.elapsed().as_secs_f64());
         Ok(plan)
     }
@@ -271,7 +269,7 @@ impl<H: Host> Inner<H> {
         let walked = self.walk(&names, claim, Progress::new(&names.name, listeners)).await;
         self.finish_destroy(record, &walked).await;
         match walked.ended {
-            Ended::Gone => {
+            Ended::Gone | Ended::Dying => {
                 if reason == ReapReason::PoolDrained {
                     self.count_drained();
                 }

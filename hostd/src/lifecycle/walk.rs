@@ -16,8 +16,10 @@ use tracing::Instrument;
 /// How a walk ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// The host shows nothing of it, a dying jail aside.
+    /// The host shows nothing of it.
     Gone,
+    /// Nothing but a jail that is dying, which nobody can hasten.
+    Dying,
     /// Something is left.
     Incomplete,
 }
@@ -43,8 +45,8 @@ impl<H: Host> Inner<H> {
         let errors = walk.errors;
         let stages = progress.stages();
         match ended {
-            Ended::Gone if errors.is_empty() => {}
-            Ended::Gone => {
+            Ended::Gone | Ended::Dying if errors.is_empty() => {}
+            Ended::Gone | Ended::Dying => {
                 tracing::info!(clone = %names.name, ?errors, "gone, though not everything went smoothly")
             }
             Ended::Incomplete => {
@@ -79,14 +81,12 @@ impl<H: Host> Walk<'_, H> {
             self.step("service", host.stop_service(names)).await;
             self.end_processes().await;
         }
-        if self
-            .look(&[Part::Mounts, Part::Storage, Part::Jail])
-            .await
-            .is_some_and(|seen| !seen.mounts.is_empty())
-        {
+        // The jail may have gone with what ran in it.
+        let later = self.look(&[Part::Mounts, Part::Storage, Part::Jail]).await;
+        if later.as_ref().is_some_and(|later| !later.mounts.is_empty()) {
             self.step("mounts", host.unmount(names, Unmount::Gentle)).await;
         }
-        if seen.jail.is_some_and(|jail| !jail.dying) {
+        if later.map_or(seen.jail, |later| later.jail).is_some_and(|jail| !jail.dying) {
             self.step("jail", host.stop_jail(names)).await;
         }
         // A jail's end gives its interface back to the host, so this looks again.
@@ -195,8 +195,11 @@ impl<H: Host> Walk<'_, H> {
 
     async fn verify(&mut self) -> Ended {
         let Some(left) = self.look(Part::ALL).await else { return Ended::Incomplete };
-        if left.is_absent() || ours::only_dying(&left) {
+        if left.is_absent() {
             return Ended::Gone;
+        }
+        if ours::only_dying(&left) {
+            return Ended::Dying;
         }
         let parts: Vec<&str> = left.parts().into_iter().map(Part::word).collect();
         self.errors.push(format!("the host still shows: {}", parts.join(", ")));

@@ -337,6 +337,8 @@ impl<O: Operations> Shared<O> {
         // Clones made ahead give their places up.
         let taken = status.clones.iter().filter(|(state, _)| **state != CloneState::Pooled);
         let clones: u64 = taken.map(|(_, count)| count).sum();
+        self.metrics.set_clones(&status.clones);
+        self.metrics.set_egress_ok(status.egress == EgressHealth::Ok);
         if let Some(pool) = &status.pool {
             self.metrics.set_pool(pool);
         }

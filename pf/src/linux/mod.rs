@@ -206,7 +206,7 @@ impl Firewall {
 
     /// News of the table from now on.
     pub fn watch(&self) -> Result<Watch, FirewallError> {
-        Watch::new(&self.policy.table).map_err(|source| FirewallError::Kernel {
+        Watch::new(&self.policy.table, self.sockets.clone()).map_err(|source| FirewallError::Kernel {
             doing: format!("watching table inet {}", self.policy.table),
             source,
         })

@@ -3,8 +3,8 @@
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt,
-    socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv, send,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 use std::io;
@@ -47,12 +47,14 @@ pub(super) struct Message {
     pub(super) kind: u16,
     pub(super) flags: u16,
     pub(super) family: u8,
+    /// The socket whose request it answers, or whose doing it tells.
+    pub(super) port: u32,
     pub(super) attributes: Attributes,
 }
 
 impl Message {
     pub(super) fn new(kind: u16, family: u8) -> Message {
-        Message { kind, flags: 0, family, attributes: Attributes::default() }
+        Message { kind, flags: 0, family, port: 0, attributes: Attributes::default() }
     }
 
     pub(super) fn with(mut self, fill: impl FnOnce(&mut Attributes)) -> Message {
@@ -163,6 +165,8 @@ impl Socket {
             SockProtocol::NetlinkNetFilter,
         )?;
         setsockopt(&fd, sockopt::ReceiveTimeout, &ANSWER_DEADLINE)?;
+        // Any free one.
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         Ok(Socket { fd, sequence: 0 })
     }
 
@@ -172,6 +176,11 @@ impl Socket {
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
         Ok(Socket { fd, sequence: 0 })
+    }
+
+    /// The number by which the kernel knows it.
+    pub(super) fn port(&self) -> io::Result<u32> {
+        Ok(getsockname::<NetlinkAddr>(self.fd.as_raw_fd())?.pid())
     }
 
     /// Everything the kernel has to say to a question, of one moment.
@@ -310,7 +319,7 @@ fn messages(mut datagram: &[u8]) -> Option<Vec<Received>> {
         let u32_at = |at: usize| Some(u32::from_ne_bytes(datagram.get(at..at + 4)?.try_into().ok()?));
         let u16_at = |at: usize| Some(u16::from_ne_bytes(datagram.get(at..at + 2)?.try_into().ok()?));
         let length = usize::try_from(u32_at(0)?).ok()?;
-        let (kind, flags, sequence) = (u16_at(4)?, u16_at(6)?, u32_at(8)?);
+        let (kind, flags, sequence, port) = (u16_at(4)?, u16_at(6)?, u32_at(8)?, u32_at(12)?);
         let body = datagram.get(HEADER..length)?;
         received.push(match kind {
             NLMSG_DONE => Received::Done,
@@ -321,7 +330,7 @@ fn messages(mut datagram: &[u8]) -> Option<Vec<Received>> {
             _ => {
                 let family = *body.first()?;
                 let attributes = Attributes(body.get(NETFILTER_HEADER..)?.to_vec());
-                Received::Message { message: Message { kind, flags, family, attributes }, sequence }
+                Received::Message { message: Message { kind, flags, family, port, attributes }, sequence }
             }
         });
         datagram = datagram.get(aligned(length)..).unwrap_or(&[]);

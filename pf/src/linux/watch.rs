@@ -2,6 +2,7 @@
 
 use super::netlink::{NFTABLES, Socket};
 use super::sets::{DELETE_ELEMENTS, NEW_ELEMENTS};
+use super::sockets::Sockets;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -24,6 +25,8 @@ pub struct Change {
     pub rules: bool,
     /// Members came or went.
     pub members: bool,
+    /// Somebody else did it, or may have.
+    pub others: bool,
     /// Who did it, as the kernel tells; empty if news were lost.
     pub by: String,
 }
@@ -34,6 +37,7 @@ pub struct Change {
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
+    own: Sockets,
     table: String,
     /// What the transaction whose end has not been seen yet touched.
     rules: bool,
@@ -47,9 +51,10 @@ impl AsFd for Watch {
 }
 
 impl Watch {
-    pub(super) fn new(table: &str) -> io::Result<Watch> {
+    /// What is done by `own` is told as such.
+    pub(super) fn new(table: &str, own: Sockets) -> io::Result<Watch> {
         let socket = Socket::subscribe(RULESET_GROUP)?;
-        Ok(Watch { socket, table: table.into(), rules: false, members: false })
+        Ok(Watch { socket, own, table: table.into(), rules: false, members: false })
     }
 
     /// What has changed, without waiting. Several transactions since the last call are one change.
@@ -61,7 +66,7 @@ impl Watch {
                 Ok(None) => return Ok(change),
                 // The kernel had more to say than fits. Whatever was lost may have been about us.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    change = Some(Change { rules: true, members: true, by: String::new() });
+                    change = Some(Change { rules: true, members: true, others: true, by: String::new() });
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -80,6 +85,8 @@ impl Watch {
                     change = Some(Change {
                         rules: self.rules || earlier.as_ref().is_some_and(|earlier| earlier.rules),
                         members: self.members || earlier.as_ref().is_some_and(|earlier| earlier.members),
+                        others: !self.own.has(message.port)
+                            || earlier.as_ref().is_some_and(|earlier| earlier.others),
                         by,
                     });
                     (self.rules, self.members) = (false, false);

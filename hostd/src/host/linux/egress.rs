@@ -109,6 +109,8 @@ impl Egress {
                 let Some(egress) = weak.upgrade() else { return };
                 match change {
                     Ok(None) => continue,
+                    // A member that hostd itself took or let go is no news.
+                    Ok(Some(change)) if !change.rules && !change.others => continue,
                     Ok(Some(change)) if !change.rules => {}
                     Ok(Some(change)) => egress.rules_changed(&change.by),
                     Err(error) => {
