@@ -14,8 +14,3 @@ pub(crate) fn operation(method: &str, object: &str) -> Span {
 pub(crate) fn part(part: &str) -> Span {
     tracing::debug_span!(target: "hostd::time", "part", part)
 }
-
-/// A part that another process measured.
-pub(crate) fn measured(part: &str, seconds: f64) {
-    tracing::debug!(target: "hostd::time", part, seconds, "measured inside");
-}

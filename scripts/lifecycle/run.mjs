@@ -3,7 +3,7 @@ import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { createRequire } from "node:module";
-import { emptied, filled, start, template } from "./daemon.mjs";
+import { emptied, filled, sleep, start, template } from "./daemon.mjs";
 import { growth } from "./growth.mjs";
 import { memory } from "./memory.mjs";
 import { report } from "./report.mjs";
@@ -49,11 +49,16 @@ try {
     for (let round = 0; round <= rounds; round++) {
       for (const [name, rival] of Object.entries(rivals)) {
         await filled(warm.client);
+        // What the last one left behind in the kernel (memory, namespaces) shall not be this one's time.
+        await sleep(200);
         const all = await Promise.all(Array.from({ length: atOnce }, () => stages(rival)));
         if (round > 0) ((figures[name] ??= {})[atOnce] ??= []).push(...all);
         await emptied(cold.client);
       }
-      if (atOnce === 1 && round > 0) floors.push(await floor(bareBrowser));
+      if (atOnce === 1 && round > 0) {
+        await sleep(200);
+        floors.push(await floor(bareBrowser));
+      }
     }
   }
   const density = await memory(warm.client, cold.client, chromium, () => bareBrowser.create());

@@ -637,3 +637,28 @@ fn destinations_that_no_socket_would_use_stay_inside() {
     assert!(without_rules.iter().filter(|arrived| **arrived).count() >= 5, "the wire is open without rules");
     assert_eq!(member, [false; 14]);
 }
+
+#[test]
+fn what_the_firewall_does_itself_is_told_apart() {
+    let netns = world::Netns::new();
+    let firewall = firewall(|_| {});
+    netns.inside(|| {
+        firewall.load(&BTreeSet::new()).expect("loads");
+        let mut watch = firewall.watch().expect("watching");
+        firewall.add(&clone(0)).expect("added");
+        firewall.remove(&clone(0)).expect("removed");
+        let own = watch.wait(Duration::from_secs(5)).expect("news").expect("an event");
+        assert!(own.members && !own.rules && !own.others, "{own:?}");
+    });
+    netns.inside(|| {
+        let mut watch = firewall.watch().expect("watching");
+        firewall.add(&clone(0)).expect("added");
+        let set = format!("{} {}", firewall.policy().table, firewall.policy().set);
+        netns.nft(&format!("delete element inet {set} {{ {} }}", CLONES[0].1));
+        let mut seen = Vec::new();
+        while let Some(change) = watch.wait(Duration::from_millis(200)).expect("news") {
+            seen.push(change);
+        }
+        assert!(seen.iter().any(|change| change.members && change.others), "somebody else did: {seen:?}");
+    });
+}
