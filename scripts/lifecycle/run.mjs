@@ -1,4 +1,5 @@
 // The rounds of scripts/bench lifecycle. In each round everybody takes a turn, so what else the machine does hits all.
+import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -61,6 +62,7 @@ try {
       }
     }
   }
+  const claims = JSON.parse(execFileSync(process.execPath, [new URL("claims.mjs", import.meta.url).pathname, path.join(base, "run/sock"), runs]));
   const density = await memory(warm.client, cold.client, chromium, () => bareBrowser.create());
   await warm.stop();
   await cold.stop();
@@ -74,7 +76,7 @@ try {
   const curve = await growth(programs, path.join(folder, "c"));
   report({
     machine: `${os.cpus().length} processors (${os.cpus()[0].model.trim()}), ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}`,
-    load, browser, runs: Number(runs), figures, floors, waterfalls, density, growth: curve,
+    load, browser, runs: Number(runs), figures, floors, claims, waterfalls, density, growth: curve,
     primitives: JSON.parse(fs.readFileSync(primitives, "utf8")).rows,
   }, result);
 } catch (error) {
