@@ -44,7 +44,7 @@ pub(super) async fn run(browser: &Browser, tab: &TabRef, until: Instant) -> Resu
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     tokio::select! {
-        () = serve(listener) => Ok(()),
+        error = serve(listener) => Err(failed(error)),
         warmed = async {
             load(browser, &format!("http://{address}/"), until).await?;
             render(tab, until).await
@@ -70,11 +70,13 @@ async fn render(tab: &TabRef, until: Instant) -> Result<(), ApiError> {
     tab.loaded(After::Loader(&started.loader_id), WaitUntil::Load, until).await
 }
 
-/// Serve the page for as long as this is polled.
-async fn serve(listener: TcpListener) {
+/// Serve the page for as long as this is polled; answers only with the error that ends it.
+async fn serve(listener: TcpListener) -> std::io::Error {
     loop {
-        // Without connections the page does not load, and that is the error that is told.
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => return error,
+        };
         let answer = service_fn(|request: Request<Incoming>| async move {
             let (kind, text) = match request.uri().path() {
                 "/" => ("text/html", PAGE),

@@ -339,10 +339,11 @@ pub trait Host: Send + Sync + 'static {
     /// Start the browser service and wait until it is ready; answers its endpoint.
     fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<String>> + Send;
 
-    /// Take the address out of the table and end its connections, in both directions and behind NAT.
+    /// Take the address out of the table, so that no packet of the clone passes any more, also of connections in both
+    /// directions and behind NAT. What the system remembers of them may stay until the clone has no interface.
     fn cut_egress(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Ask the browser service to stop.
+    /// Stop the browser service; a host may end it without asking, and its interface with it.
     fn stop_service(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Signal the processes that are proven to be inside the clone.

@@ -16,14 +16,14 @@ impl<H: Host> Inner<H> {
     /// Run the steps that are left of a caller's clone, and make it ready.
     pub(super) async fn build(
         self: &Arc<Self>,
-        mut record: Record,
+        record: Record,
         steps: &[Step],
         launch: Launch,
         mut progress: Progress,
         listeners: &Listeners,
     ) -> Result<CreateResult, RpcError> {
         let spec = reconcile::spec(&record, &self.pool);
-        let endpoint = match self.run_steps(&mut record, &spec, steps, &mut progress).await {
+        let endpoint = match self.run_steps(record.pool, &spec, steps, &mut progress).await {
             Ok(endpoint) => endpoint.unwrap_or_default(),
             Err(error) => return Err(self.roll_back(record, error, listeners).await),
         };
@@ -47,17 +47,18 @@ impl<H: Host> Inner<H> {
         CreateResult { clone: self.describe(ready, &owner), renewed: false }
     }
 
-    /// Run these steps. Answers where the service is, if it was among them.
+    /// Run these steps; of a clone that is made ahead, with callers first. Answers where the service is, if it was among
+    /// them.
     pub(super) async fn run_steps(
         self: &Arc<Self>,
-        record: &mut Record,
+        ahead: bool,
         spec: &CloneSpec,
         steps: &[Step],
         progress: &mut Progress,
     ) -> Result<Option<String>, RpcError> {
         let mut endpoint = None;
         for step in steps.iter().copied() {
-            if record.pool {
+            if ahead {
                 self.may_go_on().await?;
             }
             let made = progress.step(&step.to_string(), self.run_step(step, spec)).await;

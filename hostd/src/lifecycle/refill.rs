@@ -224,9 +224,9 @@ impl<H: Host> Inner<H> {
             pool: true,
         };
         let listeners = Listeners::default();
-        let (mut record, working) = self.place(&wish, &listeners).await?;
+        let (record, working) = self.place(&wish, &listeners).await?;
         let spec = reconcile::spec(&record, &self.pool);
-        let made = self.make_steps(&mut record, &spec, flavor).await;
+        let made = self.make_steps(&spec, flavor).await;
         let phase = made.map(|endpoint| Phase::Pooled { flavor, endpoint, template });
         let saved = match phase {
             Ok(phase) => {
@@ -250,7 +250,6 @@ impl<H: Host> Inner<H> {
 
     async fn make_steps(
         self: &Arc<Self>,
-        record: &mut Record,
         spec: &CloneSpec,
         flavor: Flavor,
     ) -> Result<Option<String>, RpcError> {
@@ -261,7 +260,7 @@ impl<H: Host> Inner<H> {
             Flavor::Basic => &Step::ALL[..Step::ALL.len() - 1],
         };
         let mut progress = Progress::new(&spec.names.name, &Listeners::default());
-        let endpoint = self.run_steps(record, &slow, steps, &mut progress).await?;
+        let endpoint = self.run_steps(true, &slow, steps, &mut progress).await?;
         if slow.limits != spec.limits {
             self.run_step(Step::Limits, spec).await.map_err(|error| host_error(&error).step(Step::Limits))?;
         }

@@ -146,6 +146,7 @@ enum Received {
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
+    port: u32,
     sequence: u32,
 }
 
@@ -165,9 +166,10 @@ impl Socket {
             SockProtocol::NetlinkNetFilter,
         )?;
         setsockopt(&fd, sockopt::ReceiveTimeout, &ANSWER_DEADLINE)?;
-        // Any free one.
+        // Any free number.
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-        Ok(Socket { fd, sequence: 0 })
+        let port = getsockname::<NetlinkAddr>(fd.as_raw_fd())?.pid();
+        Ok(Socket { fd, port, sequence: 0 })
     }
 
     /// For the news of some multicast groups (a bit each); never blocks.
@@ -175,12 +177,12 @@ impl Socket {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
-        Ok(Socket { fd, sequence: 0 })
+        Ok(Socket { fd, port: 0, sequence: 0 })
     }
 
     /// The number by which the kernel knows it.
-    pub(super) fn port(&self) -> io::Result<u32> {
-        Ok(getsockname::<NetlinkAddr>(self.fd.as_raw_fd())?.pid())
+    pub(super) fn port(&self) -> u32 {
+        self.port
     }
 
     /// Everything the kernel has to say to a question, of one moment.

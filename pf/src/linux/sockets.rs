@@ -29,9 +29,9 @@ impl Sockets {
         let mut socket = self.take(namespace)?;
         let result = work(&mut socket);
         let mut inner = self.inner();
-        match result {
+        match &result {
             Ok(_) => inner.idle.push((namespace, socket)),
-            Err(_) => drop(inner.ports.remove(&socket.port()?)),
+            Err(_) => drop(inner.ports.remove(&socket.port())),
         }
         result
     }
@@ -47,7 +47,7 @@ impl Sockets {
             return Ok(inner.idle.swap_remove(at).1);
         }
         let socket = Socket::open()?;
-        inner.ports.insert(socket.port()?);
+        inner.ports.insert(socket.port());
         Ok(socket)
     }
 

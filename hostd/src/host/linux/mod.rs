@@ -280,7 +280,7 @@ impl Inner {
     /// before browserd's end has ended its callers' connections: they would wait for a packet that never comes.
     fn kill(&self, names: &SlotNames) -> HostResult<()> {
         let what = ending(names);
-        let (browserd, others) = self.hold(names)?.split(&self.config.linux.browserd);
+        let (browserd, others) = self.hold(names)?.split(supervisor::BROWSERD);
         let kill = || {
             browserd.signal(libc::SIGKILL)?;
             if let Some(cgroup) = self.keeper.cgroup(names.name.as_str()) {

@@ -167,7 +167,7 @@ pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
         if let Identity::Foreign(why) = identity(&link) {
             return Err(doing(&names.interface, "remove the link", HostErrorKind::Foreign, why));
         }
-        rtnl.remove(link.index).map_err(|error| what.failed("cannot be removed", &error))?;
+        Rtnl::remove(link.index).map_err(|error| what.failed("cannot be removed", &error))?;
     }
     Ok(())
 }

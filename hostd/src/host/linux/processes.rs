@@ -111,14 +111,12 @@ impl Held {
         Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
     }
 
-    /// Those that run this program, and the others.
-    pub(super) fn split(self, program: &Path) -> (Held, Held) {
-        let file = |path: &Path| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-        let wanted = file(program);
-        let runs = |(pid, _): &(u32, OwnedFd)| {
-            wanted.is_some() && file(Path::new(&format!("/proc/{pid}/exe"))) == wanted
+    /// Those that call themselves so, and the others. Good for an order among them and nothing else.
+    pub(super) fn split(self, name: &str) -> (Held, Held) {
+        let called = |(pid, _): &(u32, OwnedFd)| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|found| found.trim_end() == name)
         };
-        let (these, others) = self.0.into_iter().partition(runs);
+        let (these, others) = self.0.into_iter().partition(called);
         (Held(these), Held(others))
     }
 

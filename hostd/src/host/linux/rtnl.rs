@@ -127,7 +127,7 @@ impl Rtnl {
     ///
     /// The kernel answers only when nothing in it refers to the link any more, some thirty milliseconds after it is gone
     /// for everybody else. So the answer is another thread's to wait for, and this one waits for the news of the end.
-    pub(super) fn remove(&mut self, index: u32) -> io::Result<()> {
+    pub(super) fn remove(index: u32) -> io::Result<()> {
         let mut news = Socket::new(NETLINK_ROUTE)?;
         news.bind_auto()?;
         news.add_membership(LINK_NEWS)?;

@@ -192,6 +192,11 @@ mod tests {
     }
 
     #[test]
+    fn its_process_is_called_as_a_destroy_expects() {
+        assert_eq!(Path::new(PROGRAM).file_name().unwrap(), super::super::BROWSERD);
+    }
+
+    #[test]
     fn only_its_own_word_makes_it_ready() {
         assert_eq!(heard("ready http://10.87.0.1:8080\n"), Ok(()));
         assert!(heard("failed exit status 127\n").unwrap_err().contains("exit status 127"));

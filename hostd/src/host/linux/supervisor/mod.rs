@@ -25,6 +25,9 @@ use std::time::Duration;
 /// How long a caller, who is hostd and nobody else, may take to say what it wants.
 const CALLER_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What browserd's process is called: the file name that it is started by, wherever its program came from.
+pub(super) const BROWSERD: &str = "browserd";
+
 /// Above that of ordinary processes (0), below that which Chromium gives its renderers (300).
 const OOM_SCORE: &str = "200";
 
@@ -44,6 +47,8 @@ pub(super) struct Orders {
     pub(super) cgroup: Option<PathBuf>,
     pub(super) limits: Limits,
     /// Whether the browser loads a page of its own first.
+    // Not in the orders of supervisors that an earlier version started; they go on after an update.
+    #[serde(default)]
     pub(super) warm_up: bool,
     /// The browser's executable.
     pub(super) browser: PathBuf,
@@ -72,7 +77,12 @@ pub(super) enum Answer {
     /// Nobody asked for it yet.
     Idle,
     /// It answers here; its start took this long, part by part.
-    Ready { endpoint: String, took: Vec<(String, f64)> },
+    Ready {
+        endpoint: String,
+        // A supervisor that an earlier version started does not tell.
+        #[serde(default)]
+        took: Vec<(String, f64)>,
+    },
     /// It does not run, for this reason.
     Failed { message: String, not_ready: bool },
 }
@@ -191,5 +201,20 @@ fn answer(service: Option<&Result<Service, (String, bool)>>) -> Answer {
             Answer::Ready { endpoint: service.endpoint().to_owned(), took: service.took().to_vec() }
         }
         Some(Err((message, not_ready))) => Answer::Failed { message: message.clone(), not_ready: *not_ready },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_version_left_is_understood() {
+        let orders = r#"{"clone_id":"0123456789abcdef0123456789abcdef","name":"browsertask001","uid":61001,"folder":"/c",
+            "network":"/n","cgroup":null,"limits":{},"browser":"/b","browserd":null,"resolver":null,"group":null}"#;
+        assert!(!serde_json::from_str::<Orders>(orders).unwrap().warm_up);
+        let answer: Answer =
+            serde_json::from_str(r#"{"service":"ready","endpoint":"http://10.0.0.1:8080"}"#).unwrap();
+        assert!(matches!(answer, Answer::Ready { took, .. } if took.is_empty()));
     }
 }
