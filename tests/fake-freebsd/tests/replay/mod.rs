@@ -248,7 +248,8 @@ impl Replay {
             return Err(format!("{} lines became {}", recorded.len(), now.len()));
         }
         for (recorded, now) in recorded.iter().zip(&now) {
-            let (recorded, now) = (without_addresses(recorded), without_addresses(now));
+            let plain = |line: &str| without_date(&without_addresses(line));
+            let (recorded, now) = (plain(recorded), plain(now));
             let (left, right) = (pieces(&recorded), pieces(&now));
             if left.len() != right.len() {
                 return Err(format!("{recorded:?} became {now:?}"));
@@ -327,7 +328,7 @@ fn pieces(line: &str) -> Vec<String> {
 fn is_time(before: &str, piece: &str) -> bool {
     let seconds =
         piece.len() == 10 && piece.starts_with('1') && piece.bytes().all(|byte| byte.is_ascii_digit());
-    let behind = ["Cleared:", "Status: Enabled for", "Status: Disabled for", "\tkeep\t"];
+    let behind = ["Cleared:", "Status: Enabled for", "Status: Disabled for"];
     seconds || behind.iter().any(|words| before.contains(words))
 }
 
@@ -346,6 +347,26 @@ fn without_addresses(line: &str) -> String {
     match line.split_once("ifmaxaddr 0 port ").and_then(|(lead, rest)| Some((lead, rest.split_once(' ')?))) {
         Some((lead, (_, rest))) => format!("{lead}ifmaxaddr 0 port <port> {rest}"),
         None => line.to_owned(),
+    }
+}
+
+/// A line without the time since when a snapshot is held, as in `Mon Nov 16 00:45 2026` or `Sun Nov  1 23:59 2026`: another
+/// day has as many letters, but not as many words.
+fn without_date(line: &str) -> String {
+    let form = "Aaa Aaa _9 99:99 9999";
+    let fits = |date: &str| {
+        date.len() == form.len()
+            && date.bytes().zip(form.bytes()).all(|(is, shall)| match shall {
+                b'A' => is.is_ascii_uppercase(),
+                b'a' => is.is_ascii_lowercase(),
+                b'9' => is.is_ascii_digit(),
+                b'_' => is == b' ' || is.is_ascii_digit(),
+                sign => is == sign,
+            })
+    };
+    match line.rsplit_once("\tkeep\t") {
+        Some((lead, date)) if fits(date) => format!("{lead}\tkeep\t<date>"),
+        _ => line.to_owned(),
     }
 }
 

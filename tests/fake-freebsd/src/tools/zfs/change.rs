@@ -266,7 +266,7 @@ pub(super) fn holds(world: &mut World, command: &str, arguments: &[String]) -> S
             Said::err(1, format!("cannot release hold from snapshot '{name}': no such tag on this dataset\n"))
         }
         "holds" => {
-            let when = properties::date(snapshot.created);
+            let when = properties::held_since(snapshot.created);
             Said::out(snapshot.holds.iter().map(|tag| format!("{name}\t{tag}\t{when}\n")).collect::<String>())
         }
         _ => Said::nothing(),

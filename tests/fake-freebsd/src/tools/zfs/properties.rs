@@ -95,7 +95,7 @@ pub(super) fn value(world: &World, name: &str, property: &str, exact: bool) -> (
             fixed(size(left("quota", used(world, name)).min(left("refquota", dataset.referenced))))
         }
         "origin" => fixed(dataset.origin.clone().unwrap_or_else(|| "-".to_owned())),
-        "creation" => fixed(if exact { dataset.created.to_string() } else { date(dataset.created) }),
+        "creation" => fixed(if exact { dataset.created.to_string() } else { creation(dataset.created) }),
         "guid" | "objsetid" | "createtxg" => fixed(dataset.id.to_string()),
         "mounted" => fixed(if world.mount_of(name).is_some() { "yes" } else { "no" }.to_owned()),
         "quota" | "refquota" | "reservation" | "refreservation" => {
@@ -128,7 +128,7 @@ fn of_snapshot(world: &World, name: &str, property: &str, exact: bool) -> (Strin
         "name" => fixed(name.to_owned()),
         "type" => fixed("snapshot".to_owned()),
         "used" => fixed(if exact { "0" } else { "0B" }.to_owned()),
-        "creation" => fixed(if exact { snapshot.created.to_string() } else { date(snapshot.created) }),
+        "creation" => fixed(if exact { snapshot.created.to_string() } else { creation(snapshot.created) }),
         "guid" => fixed(snapshot.id.to_string()),
         "createtxg" => fixed(snapshot.transaction.to_string()),
         "userrefs" => fixed(snapshot.holds.len().to_string()),
@@ -202,8 +202,17 @@ fn human(bytes: u64) -> String {
     format!("{value:.digits$}{letter}")
 }
 
-/// A time as zfs shows it without `-p`, in UTC.
-pub(super) fn date(seconds: u64) -> String {
+/// When a dataset was made, as zfs shows it without `-p`, in UTC: a blank before a single digit of the hour.
+fn creation(seconds: u64) -> String {
+    date(seconds, |hour| format!("{hour:>2}"))
+}
+
+/// Since when a snapshot is held: as above, but with a zero there.
+pub(super) fn held_since(seconds: u64) -> String {
+    date(seconds, |hour| format!("{hour:02}"))
+}
+
+fn date(seconds: u64, padded: fn(u64) -> String) -> String {
     let days = i64::try_from(seconds / 86_400).unwrap_or(0);
     let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][usize::try_from(days % 7).unwrap_or(0)];
     // Howard Hinnant's days-to-civil.
@@ -218,6 +227,21 @@ pub(super) fn date(seconds: u64) -> String {
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let name = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let name = name[usize::try_from(month - 1).unwrap_or(0)];
-    let (hour, minute) = (seconds % 86_400 / 3600, seconds % 3600 / 60);
-    format!("{weekday} {name} {day:>2} {hour:>2}:{minute:02} {year}")
+    let (hour, minute) = (padded(seconds % 86_400 / 3600), seconds % 3600 / 60);
+    format!("{weekday} {name} {day:>2} {hour}:{minute:02} {year}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn early_hours_and_days_are_padded_as_zfs_does() {
+        // Of the recordings: the same moment as a creation and as a hold.
+        let recorded = 1_794_792_600;
+        assert_eq!(creation(recorded), "Mon Nov 16  1:30 2026");
+        assert_eq!(held_since(recorded), "Mon Nov 16 01:30 2026");
+        assert_eq!(held_since(1_793_491_199), "Sat Oct 31 23:59 2026");
+        assert_eq!(held_since(1_793_491_200), "Sun Nov  1 00:00 2026");
+    }
 }
