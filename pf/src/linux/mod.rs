@@ -167,10 +167,10 @@ impl Firewall {
         }
     }
 
-    /// Makes the kernel forget the connections of a clone, and says how many there were. One look through all of the
-    /// host's: for a clone that is no member any more, and best when its link is gone too.
-    pub fn forget_connections(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
-        let forgotten = self.sockets.with(|socket| conntrack::kill(socket, clone));
+    /// Makes the kernel forget the connections of a clone: one that is no member any more, and best when its link is gone
+    /// too, since they are looked for once.
+    pub fn forget_connections(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
+        let forgotten = self.sockets.with(|socket| conntrack::forget(socket, clone));
         forgotten.map_err(|source| FirewallError::Kernel {
             doing: format!("ending connections of {clone:?}"),
             source,

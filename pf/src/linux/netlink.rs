@@ -36,9 +36,10 @@ pub(super) const CREATE: u16 = 0x400;
 pub(super) const NFTABLES: u16 = 10 << 8;
 pub(super) const CONNTRACK: u16 = 1 << 8;
 
-/// Families of netfilter: all of them, and IPv4 with IPv6.
+/// Families of netfilter: all of them, IPv4 with IPv6, and IPv4.
 pub(super) const UNSPECIFIED: u8 = 0;
 pub(super) const INET: u8 = 1;
+pub(super) const IPV4: u8 = 2;
 
 /// A message to or from netfilter.
 #[derive(Debug, Clone)]
