@@ -72,11 +72,14 @@ impl Drop for Removed {
     }
 }
 
-/// Tell whoever started us, by one line on standard output, that `/readyz` says yes from now on, or that it
-/// never will. Nobody has to ask again and again.
-async fn announce(supervisor: Arc<Supervisor>, address: std::net::SocketAddr) {
-    let line = match supervisor.settled().await {
-        Status { phase: Phase::Ready, .. } => format!("ready http://{address}\n"),
+/// Tell whoever started us, by one line on standard output, that `/readyz` says yes from now on and where raw CDP is,
+/// or that it never will. Nobody has to ask again and again.
+async fn announce(app: Arc<App>, address: std::net::SocketAddr) {
+    let line = match app.supervisor.settled().await {
+        Status { phase: Phase::Ready, .. } if app.config.no_raw_cdp => format!("ready http://{address}\n"),
+        Status { phase: Phase::Ready, .. } => {
+            format!("ready http://{address} {}\n", app.raw_endpoint(&address.to_string()))
+        }
         Status { last_exit, .. } => {
             // One line, whatever the browser's last words were.
             let why = last_exit.unwrap_or_default().replace(char::is_control, " ");
@@ -118,12 +121,12 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     let config = Arc::new(config);
     let supervisor = Supervisor::new();
     let app = App::new(config.clone(), supervisor.clone());
-    let server = tokio::spawn(serve(app, listener));
+    let server = tokio::spawn(serve(app.clone(), listener));
     let browser = {
         let supervisor = supervisor.clone();
         tokio::spawn(async move { supervisor.run(&config).await })
     };
-    tokio::spawn(announce(supervisor.clone(), address));
+    tokio::spawn(announce(app, address));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

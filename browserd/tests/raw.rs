@@ -53,6 +53,7 @@ struct Raw(WebSocketStream<tokio::net::TcpStream>);
 impl Raw {
     async fn connect(browserd: &Browserd) -> Self {
         let url = browserd.get("/json/version").1["webSocketDebuggerUrl"].as_str().unwrap().to_owned();
+        assert_eq!(browserd.word(), format!("ready http://{} {url}\n", browserd.address));
         let stream = tokio::net::TcpStream::connect(browserd.address).await.unwrap();
         Self(tokio_tungstenite::client_async(url, stream).await.unwrap().0)
     }

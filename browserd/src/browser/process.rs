@@ -19,8 +19,9 @@ use tokio::signal::unix::{SignalKind, signal};
 const KEPT_LINES: usize = 8;
 const KEPT_LINE_BYTES: u64 = 2048;
 
-/// No port, no first-run pages, and nothing that talks to the network of its own accord.
-const FIXED_ARGS: [&str; 27] = [
+/// No port, no first-run pages, nothing that talks to the network of its own accord, and nothing that surprises whoever
+/// drives it: a page that comes back from a cache does not pass interception, a prompt on going back waits for a person.
+const FIXED_ARGS: [&str; 32] = [
     "--remote-debugging-pipe",
     "--headless",
     "--no-first-run",
@@ -39,7 +40,14 @@ const FIXED_ARGS: [&str; 27] = [
     "--disable-field-trial-config",
     "--disable-search-engine-choice-screen",
     "--disable-features=Translate,OptimizationHints,MediaRouter,DialMediaRouteProvider,AutofillServerCommunication,\
-     CertificateTransparencyComponentUpdater,HttpsUpgrades,GlobalMediaControls,NetworkTimeServiceQuerying",
+     CertificateTransparencyComponentUpdater,HttpsUpgrades,HttpsFirstBalancedModeAutoEnable,GlobalMediaControls,\
+     NetworkTimeServiceQuerying,PreconnectToSearch,AimEnabled,PaintHolding,AvoidUnnecessaryBeforeUnloadCheckSync,\
+     AvoidCorsURLLoaderRestartOnRedirect",
+    "--disable-back-forward-cache",
+    "--disable-ipc-flooding-protection",
+    "--disable-prompt-on-repost",
+    "--disable-stack-profiler",
+    "--allow-pre-commit-input",
     "--metrics-recording-only",
     "--mute-audio",
     "--hide-scrollbars",

@@ -3,13 +3,15 @@
 //! browserd's own first, so that nobody waits for that.
 //!
 //! Nothing stays: the page may not be stored, comes from an address that is gone afterwards, and is loaded in a tab of its
-//! own. What its renderer alone learns, the first tab's renderer is shown in an empty document, which is replaced by a
-//! fresh one.
+//! own. What a renderer alone learns, the first tab's renderer is shown in an empty document, which is replaced by a fresh
+//! one: fonts, pictures, a frame, and to be watched by whoever drives it.
 
 use super::Browser;
 use super::tab::{After, TabRef};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::WaitUntil;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -32,6 +34,28 @@ const SCRIPT: &str =
 const PICTURE: &str =
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'><circle cx='4' cy='4' r='3'/></svg>";
 
+/// What pages ask for most. Also that a font is not there is looked up only once.
+const FAMILIES: [&str; 12] = [
+    "serif",
+    "sans-serif",
+    "monospace",
+    "system-ui",
+    "Arial",
+    "Helvetica",
+    "Verdana",
+    "Georgia",
+    "Roboto",
+    "'Segoe UI'",
+    "'Times New Roman'",
+    "'Courier New'",
+];
+
+/// What Playwright and Puppeteer watch in every page.
+const WATCHED: [&str; 3] = ["Network", "Runtime", "Log"];
+/// Settles when all parts of the document are there.
+const LOADED: &str =
+    "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))";
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Started {
@@ -46,8 +70,12 @@ pub(super) async fn run(browser: &Browser, tab: &TabRef, until: Instant) -> Resu
     tokio::select! {
         error = serve(listener) => Err(failed(error)),
         warmed = async {
-            load(browser, &format!("http://{address}/"), until).await?;
-            render(tab, until).await
+            let here = format!("http://{address}/");
+            // Where only one tab may be open, it is left at that tab's own renderer.
+            if browser.shared.max_tabs > 1 {
+                load(browser, &here, until).await?;
+            }
+            render(tab, &here, until).await
         } => warmed,
     }
 }
@@ -61,13 +89,32 @@ async fn load(browser: &Browser, url: &str, until: Instant) -> Result<(), ApiErr
 }
 
 /// Let the tab's own renderer draw the page, and give it a fresh document again.
-async fn render(tab: &TabRef, until: Instant) -> Result<(), ApiError> {
-    let page = format!("<style>{STYLE}</style>{PAGE}{PICTURE}<script>{SCRIPT}</script>");
-    let _: Value =
-        tab.call("Page.setDocumentContent", json!({ "frameId": tab.target, "html": page }), until).await?;
-    let _: Value = tab.call("Page.captureScreenshot", json!({}), until).await?;
+async fn render(tab: &TabRef, here: &str, until: Instant) -> Result<(), ApiError> {
+    let frame = &json!(tab.target);
+    let call = |method: String, params: Value| async move {
+        tab.call::<Value>(&method, params, until).await.map(drop)
+    };
+    for domain in WATCHED {
+        call(format!("{domain}.enable"), json!({})).await?;
+    }
+    call("Page.setDocumentContent".into(), json!({ "frameId": frame, "html": document(here) })).await?;
+    call("Page.createIsolatedWorld".into(), json!({ "frameId": frame })).await?;
+    call("Runtime.evaluate".into(), json!({ "expression": LOADED, "awaitPromise": true })).await?;
+    call("Page.captureScreenshot".into(), json!({})).await?;
+    for domain in WATCHED {
+        call(format!("{domain}.disable"), json!({})).await?;
+    }
     let started: Started = tab.call("Page.navigate", json!({ "url": "about:blank" }), until).await?;
     tab.loaded(After::Loader(&started.loader_id), WaitUntil::Load, until).await
+}
+
+/// The page with its parts from `here`, in many fonts, and once more in a frame of the same renderer.
+fn document(here: &str) -> String {
+    let text =
+        FAMILIES.map(|family| format!("<p style=\"font-family:{family}\">Aa <b>Bb <i>Cc</i></b> <i>Dd</i>"));
+    let inner = format!("<style>{STYLE}</style><h1>Warm</h1>{PICTURE}<script>{SCRIPT}</script>");
+    let inner = STANDARD.encode(inner);
+    format!("<base href={here}>{PAGE}{}<iframe src='data:text/html;base64,{inner}'></iframe>", text.concat())
 }
 
 /// Serve the page for as long as this is polled; answers only with the error that ends it.

@@ -70,6 +70,11 @@ impl App {
         })
     }
 
+    /// Where raw CDP is, for a caller that knows us by this host.
+    pub(crate) fn raw_endpoint(&self, host: &str) -> String {
+        format!("ws://{host}/devtools/browser/{}", self.raw_id)
+    }
+
     pub(crate) fn running_calls(&self) -> usize {
         self.config.max_calls - self.calls.available_permits()
     }

@@ -37,7 +37,7 @@ pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response
         "Protocol-Version": version.protocol_version,
         "User-Agent": version.user_agent,
         "V8-Version": version.js_version,
-        "webSocketDebuggerUrl": format!("ws://{host}/devtools/browser/{}", app.raw_id),
+        "webSocketDebuggerUrl": app.raw_endpoint(host),
     });
     Ok(json_response(StatusCode::OK, answer.to_string().into_bytes()))
 }
