@@ -62,6 +62,8 @@ export interface CloneInfo {
   ip6?: string;
   /** Where its browser service answers, once it is ready. */
   endpoint?: string;
+  /** Its raw CDP, of this clone alone: for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`, which then need not ask the endpoint first. A later clone with the same address refuses it. */
+  cdp_endpoint?: string;
   /** The template's snapshot it came from. */
   snapshot?: SnapshotName;
   /** The limits that are on, but for those named in `limits_not_kept`. */

@@ -58,6 +58,9 @@ pub enum Phase {
         flavor: Flavor,
         /// Where its browser service answers, if it has one.
         endpoint: Option<String>,
+        /// Its raw CDP, if it has any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cdp_endpoint: Option<String>,
         /// What its template was then, by the host's word.
         template: String,
     },
@@ -65,6 +68,9 @@ pub enum Phase {
     Ready {
         /// Where its browser service answers.
         endpoint: String,
+        /// Its raw CDP, if it has any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cdp_endpoint: Option<String>,
         /// How long its create's stages took.
         stages: Vec<StageTiming>,
         /// How it came to be.
@@ -344,10 +350,16 @@ mod tests {
             Phase::Creating,
             Phase::Ready {
                 endpoint: "http://10.0.0.1:1".into(),
+                cdp_endpoint: Some("ws://10.0.0.1:1/devtools/browser/a".into()),
                 stages: vec![StageTiming { stage: "a".into(), seconds: 0.5 }],
                 launch: Launch::Warm,
             },
-            Phase::Pooled { flavor: Flavor::Ready, endpoint: Some("x".into()), template: "t".into() },
+            Phase::Pooled {
+                flavor: Flavor::Ready,
+                endpoint: Some("x".into()),
+                cdp_endpoint: None,
+                template: "t".into(),
+            },
             Phase::Destroying { why: "x".into(), was_ready: true, attempts: 2, errors: vec!["busy".into()] },
             Phase::Quarantined { freed: record(1).created, was_ready: false },
         ];

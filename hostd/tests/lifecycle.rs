@@ -32,6 +32,8 @@ fn a_clone_is_made_and_taken_away() {
         assert_eq!(clone.name.as_str(), "browsertask001");
         assert_eq!(clone.state, CloneState::Ready);
         assert_eq!(clone.endpoint.as_deref(), Some("http://10.87.64.16:8080"));
+        let raw = "ws://10.87.64.16:8080/devtools/browser/browsertask001";
+        assert_eq!(clone.cdp_endpoint.as_deref(), Some(raw));
         assert_eq!(clone.owner_uid, Some(1000));
         assert_eq!(clone.deadline_seconds_left, Some(1800));
         let stages: Vec<&str> = clone.stages.iter().map(|stage| stage.stage.as_str()).collect();
@@ -280,7 +282,8 @@ fn clones_belong_to_their_owners() {
         let seen = |uid| rig.engine.list(&caller(uid), &ListParams::default()).clones.remove(0);
         assert_eq!(seen(1000).clone_id, clone.clone_id);
         let others = seen(1001);
-        assert_eq!((others.clone_id, others.request_id, others.endpoint), (None, None, None));
+        assert_eq!((others.clone_id, others.request_id), (None, None));
+        assert_eq!((others.endpoint, others.cdp_endpoint), (None, None));
         assert_eq!(others.owner_uid, Some(1000));
         rig.engine.destroy(&operator(), params(&clone), None).await.unwrap();
     });
@@ -648,6 +651,49 @@ fn only_a_clone_being_destroyed_is_force_unmounted() {
         let error = rig.engine.force_unmount(&operator(), other, None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotFound);
         assert_eq!(rig.host.calls(), calls, "the host was not touched");
+    });
+}
+
+#[test]
+fn a_mount_under_somebody_elses_jail_stays_recorded_until_that_is_stopped() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        let clone = rig.create("a").await.unwrap().clone;
+        rig.host.stick_mount(slot(1), false);
+        rig.destroy(&clone).await.unwrap_err();
+        assert!(rig.host.plant_foreign(slot(1), Part::Jail));
+        rig.host.unstick_mount(slot(1));
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.states()["browsertask001"], CloneState::Incomplete);
+        assert_eq!(rig.host.ours(), BTreeSet::from(["mount browsertask001/root/dev".to_owned()]));
+        for error in [
+            rig.destroy(&clone).await.unwrap_err(),
+            rig.engine.force_unmount(&operator(), params(&clone), None).await.unwrap_err(),
+        ] {
+            assert_eq!(error.code(), ErrorCode::Incomplete);
+            assert!(error.message.contains("stop that first"), "{error:?}");
+        }
+        assert_eq!(rig.host.foreign().len(), 1, "nobody touched it");
+
+        rig.host.stop_foreign_jail(slot(1));
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.states()["browsertask001"], CloneState::Quarantined);
+        assert!(rig.host.ours().is_empty(), "{:?}", rig.host.ours());
+    });
+}
+
+#[test]
+fn what_is_in_a_slot_is_shown_when_its_record_goes() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        let clone = rig.create("a").await.unwrap().clone;
+        rig.destroy(&clone).await.unwrap();
+        rig.host.plant_foreign(slot(1), Part::Jail);
+        rig.clock.advance(Duration::from_secs(rig.config.lifecycle.quarantine_seconds + 1));
+        rig.engine.reconcile_now().await;
+        assert_eq!(rig.states()["browsertask001"], CloneState::Foreign);
+        let next = rig.create("b").await.unwrap().clone;
+        assert_eq!(next.name.as_str(), "browsertask002", "a slot that is not free is not tried");
     });
 }
 

@@ -16,6 +16,8 @@ use lab::{Lab, PORT, PUBLIC, in_private_machine};
 use life::{block_on, destroy, home, made};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::io::AsyncReadExt;
@@ -38,6 +40,20 @@ fn client_of(clone: &CloneInfo) -> Browserd {
     Browserd::new(endpoint.strip_prefix("http://").unwrap().parse().unwrap())
 }
 
+/// The first line of a clone's answer to somebody who wants a WebSocket at this path.
+fn upgraded(clone: &CloneInfo, path: &str) -> String {
+    let mut stream = TcpStream::connect((clone.ip, 8080)).unwrap();
+    let question = format!(
+        "GET {path} HTTP/1.1\r\nHost: {}:8080\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        clone.ip
+    );
+    stream.write_all(question.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
 fn go(path: &str) -> Navigate {
     Navigate { url: Some(format!("http://{PUBLIC}:{PORT}{path}")), ..Navigate::default() }
 }
@@ -50,10 +66,17 @@ fn a_page_is_rendered_by_browserd() {
             let daemon = home.start().await;
             let client = daemon.client().await;
             let before = lab.inventory(home.path());
+            let mut earlier: Option<String> = None;
             for cycle in 0..3 {
                 let clone = made(&client, &format!("browserd-{cycle}"), &home).await;
                 assert_eq!(clone.state, CloneState::Ready);
                 assert_eq!(clone.endpoint, Some(format!("http://{}:8080", clone.ip)));
+                let raw = clone.cdp_endpoint.as_deref().expect("its raw CDP");
+                let path = raw.strip_prefix(&format!("ws://{}:8080", clone.ip)).expect("at its address");
+                assert!(upgraded(&clone, path).starts_with("HTTP/1.1 101 "));
+                if let Some(earlier) = earlier.replace(path.to_owned()) {
+                    assert!(upgraded(&clone, &earlier).starts_with("HTTP/1.1 404 "), "another clone's");
+                }
                 let browser = client_of(&clone);
                 assert!(browser.ready().await.unwrap(), "Ready means that /readyz says yes");
                 let page = browser.navigate(&go(&format!("/browserd-{cycle}"))).await.unwrap();

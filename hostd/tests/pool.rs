@@ -50,7 +50,8 @@ fn a_create_takes_a_member() {
         );
         assert_eq!((launch(&taken), taken.renewed), (Launch::Warm, false));
         let clone = &taken.clone;
-        assert!(members.contains(&clone.name) && clone.endpoint.is_some(), "{clone:?}");
+        assert!(members.contains(&clone.name), "{clone:?}");
+        assert!(clone.endpoint.is_some() && clone.cdp_endpoint.is_some(), "{clone:?}");
         assert_eq!((clone.deadline_seconds_left, clone.owner_uid), (Some(77), Some(1000)));
         assert_eq!(clone.tenant.as_ref().unwrap().as_str(), "acme");
         let stages: Vec<&str> = clone.stages.iter().map(|stage| stage.stage.as_str()).collect();
@@ -501,17 +502,54 @@ fn callers_come_first() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.size = 1).await;
         rig.host.set_latency(Duration::from_millis(10));
+        // Begun while a caller waits, a member gets its record and nothing else until the caller has what it wants.
+        let refill = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            rig.refill().await;
+        };
+        let seen = || (rig.engine.status().pool.unwrap().refilling, rig.host.ours());
         let create = async {
             let made = rig.create("a").await.unwrap();
-            (made, rig.members().len(), rig.engine.status().pool.unwrap().refilling)
+            let (refilling, ours) = seen();
+            assert!(refilling && ours.iter().all(|it| it.contains("browsertask001")), "{ours:?}");
+            made
+        };
+        let (made, ()) = tokio::join!(create, refill);
+        assert_eq!((launch(&made), rig.members().len()), (Launch::Cold, 1));
+
+        let taken = rig.create("b").await.unwrap();
+        assert_eq!(launch(&taken), Launch::Warm);
+        let destroy = async {
+            rig.engine.destroy(&caller(1000), params(&taken.clone), None).await.unwrap();
+            let (refilling, ours) = seen();
+            assert!(refilling && ours.iter().all(|it| it.contains("browsertask001")), "{ours:?}");
         };
         let refill = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             rig.refill().await;
         };
-        let ((made, members, refilling), ()) = tokio::join!(create, refill);
-        assert_eq!((launch(&made), members, refilling), (Launch::Cold, 0, true), "the member waited");
+        tokio::join!(destroy, refill);
         assert_eq!(rig.members().len(), 1);
+    });
+}
+
+#[test]
+fn whoever_just_got_a_clone_has_a_moment_to_itself() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| config.pool.size = 2).await;
+        rig.refill().await;
+        let clone = rig.create("a").await.unwrap().clone;
+        tokio::spawn(rig.engine.clone().run_pool());
+        let rest = |milliseconds| tokio::time::sleep(Duration::from_millis(milliseconds));
+        let busy = || (rig.members().len(), rig.engine.status().pool.unwrap().refilling);
+        rest(150).await;
+        assert_eq!(busy(), (1, false), "the create was a moment ago");
+        rig.engine.destroy(&caller(1000), params(&clone), None).await.unwrap();
+        rest(150).await;
+        assert_eq!(busy(), (1, false), "so was the destroy");
+        rest(1000).await;
+        assert_eq!(busy(), (2, false), "it is made up for");
+        rig.engine.shutdown().await;
     });
 }
 
@@ -561,7 +599,7 @@ fn members_are_nobodys() {
         let shown = rig.list().into_values().next().unwrap();
         assert_eq!(shown.state, CloneState::Pooled);
         let theirs = rig.engine.list(&caller(1000), &Default::default()).clones.remove(0);
-        assert_eq!((theirs.clone_id, theirs.endpoint), (None, None));
+        assert_eq!((theirs.clone_id, theirs.endpoint, theirs.cdp_endpoint), (None, None, None));
         let denied = rig.engine.destroy(&caller(1000), params(&shown), None).await.unwrap_err();
         assert_eq!(denied.code(), ErrorCode::Denied);
         let told = rig.reap().await.unwrap();

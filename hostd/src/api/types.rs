@@ -268,6 +268,10 @@ pub struct CloneInfo {
     /// Where its browser service answers, once it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
+    /// Its raw CDP, of this clone alone: for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`, which then
+    /// need not ask the endpoint first. A later clone with the same address refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cdp_endpoint: Option<String>,
     /// The template's snapshot it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotName>,

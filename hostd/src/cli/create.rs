@@ -71,6 +71,9 @@ fn describe(clone: &CloneInfo) -> String {
     if let Some(endpoint) = &clone.endpoint {
         line("endpoint", endpoint);
     }
+    if let Some(endpoint) = &clone.cdp_endpoint {
+        line("raw CDP", endpoint);
+    }
     if let Some(left) = clone.deadline_seconds_left {
         let at = clone.deadline_at.as_deref().unwrap_or("unknown");
         line("deadline", &format!("in {} ({at})", ago(left)));

@@ -22,6 +22,7 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The parts a clone consists of on the host.
@@ -39,14 +40,24 @@ pub enum Part {
     Egress,
     /// The jail (FreeBSD) or the sandbox's namespaces and cgroup (Linux).
     Jail,
-    /// Its processes and the browser service among them.
+    /// Its processes.
+    Processes,
+    /// Whether the browser service answers. It is asked, so this takes as long as it likes to answer: nothing of a clone is
+    /// left that its processes do not show.
     Service,
 }
 
 impl Part {
-    /// Every part.
-    pub const ALL: &'static [Part] =
-        &[Part::Storage, Part::Mounts, Part::Limits, Part::Network, Part::Egress, Part::Jail, Part::Service];
+    /// Every part of which something can be left. Nobody is asked anything to look at them.
+    pub const ALL: &'static [Part] = &[
+        Part::Storage,
+        Part::Mounts,
+        Part::Limits,
+        Part::Network,
+        Part::Egress,
+        Part::Jail,
+        Part::Processes,
+    ];
 
     /// The word used in errors and logs.
     pub fn word(self) -> &'static str {
@@ -57,6 +68,7 @@ impl Part {
             Part::Network => "network",
             Part::Egress => "egress",
             Part::Jail => "jail",
+            Part::Processes => "processes",
             Part::Service => "service",
         }
     }
@@ -139,8 +151,8 @@ pub struct ObservedClone {
     pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
     pub jail: Option<JailSeen>,
-    /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`], and a host may need [`Part::Service`] for it
-    /// too; never true without a jail.
+    /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`], and a host may need [`Part::Processes`] for
+    /// it too; never true without a jail.
     pub frozen: bool,
     /// Processes proven to be inside it. A host may leave them out when [`Part::Jail`] is not asked for too: they are
     /// proven by the jail they are in.
@@ -165,7 +177,8 @@ impl ObservedClone {
             Part::Network => self.network.is_some(),
             Part::Egress => self.egress || self.connections,
             Part::Jail => self.jail.is_some(),
-            Part::Service => !self.processes.is_empty() || self.service_ready,
+            Part::Processes => !self.processes.is_empty(),
+            Part::Service => self.service_ready,
         };
         Part::ALL.iter().copied().filter(there).collect()
     }
@@ -180,6 +193,23 @@ pub struct Inventory {
     pub aside: BTreeSet<CloneId>,
     /// How the firewall is.
     pub egress: EgressHealth,
+}
+
+/// Where a clone's browser service answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Its address.
+    pub endpoint: String,
+    /// Its raw CDP, if it has any.
+    pub cdp_endpoint: Option<String>,
+}
+
+/// What a service says its raw CDP endpoint is, if that is at its own address and plain: a clone must not send its callers
+/// elsewhere.
+pub(crate) fn cdp_endpoint(address: SocketAddr, said: &str) -> Option<String> {
+    let id = said.strip_prefix(&format!("ws://{address}/devtools/browser/"))?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    ((1..=64).contains(&id.len()) && id.bytes().all(plain)).then(|| said.to_owned())
 }
 
 /// How hard to pull at a mount.
@@ -336,8 +366,8 @@ pub trait Host: Send + Sync + 'static {
     /// Start the jail.
     fn ensure_jail(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Start the browser service and wait until it is ready; answers its endpoint.
-    fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<String>> + Send;
+    /// Start the browser service and wait until it is ready; answers where it is.
+    fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<Service>> + Send;
 
     /// Take the address out of the table, so that no packet of the clone passes any more, also of connections in both
     /// directions and behind NAT. What the system remembers of them may stay until the clone has no interface.

@@ -8,7 +8,7 @@ use super::reconcile;
 use super::step::Step;
 use super::walk::{Ended, Walked};
 use crate::api::{CreateResult, Launch, RpcError};
-use crate::host::{CloneSpec, Host, HostError, HostErrorKind};
+use crate::host::{CloneSpec, Host, HostError, HostErrorKind, Service};
 use crate::record::{Phase, Record};
 use std::sync::Arc;
 
@@ -23,12 +23,13 @@ impl<H: Host> Inner<H> {
         listeners: &Listeners,
     ) -> Result<CreateResult, RpcError> {
         let spec = reconcile::spec(&record, &self.pool);
-        let endpoint = match self.run_steps(record.pool, &spec, steps, &mut progress).await {
-            Ok(endpoint) => endpoint.unwrap_or_default(),
+        let service = match self.run_steps(record.pool, &spec, steps, &mut progress).await {
+            Ok(service) => service.unwrap_or_default(),
             Err(error) => return Err(self.roll_back(record, error, listeners).await),
         };
         let stages = progress.stages();
-        let phase = Phase::Ready { endpoint, stages: stages.clone(), launch };
+        let Service { endpoint, cdp_endpoint } = service;
+        let phase = Phase::Ready { endpoint, cdp_endpoint, stages: stages.clone(), launch };
         let ready = Record { phase, ..record.clone() };
         if let Err(error) = self.save(&ready).await {
             let error = self.state_unavailable(&error).about(&spec.names.name);
@@ -55,20 +56,20 @@ impl<H: Host> Inner<H> {
         spec: &CloneSpec,
         steps: &[Step],
         progress: &mut Progress,
-    ) -> Result<Option<String>, RpcError> {
-        let mut endpoint = None;
+    ) -> Result<Option<Service>, RpcError> {
+        let mut service = None;
         for step in steps.iter().copied() {
             if ahead {
                 self.may_go_on().await?;
             }
             let made = progress.step(&step.to_string(), self.run_step(step, spec)).await;
             let answer = made.map_err(|error| host_error(&error).step(step).about(&spec.names.name))?;
-            endpoint = answer.or(endpoint);
+            service = answer.or(service);
         }
-        Ok(endpoint)
+        Ok(service)
     }
 
-    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<String>, HostError> {
+    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<Service>, HostError> {
         let name = spec.names.name.as_str();
         let answer = self.bounded(name, step.ensure(&self.host, spec)).await?;
         if self.host.answers_for(step.part()) {

@@ -145,13 +145,15 @@ impl<H: Host> Inner<H> {
         if bound.limits != member.limits {
             progress.step("limits", self.run_step(Step::Limits, &spec)).await?;
         }
-        let endpoint = match (&member.phase, flavor) {
-            (Phase::Pooled { endpoint: Some(endpoint), .. }, Flavor::Ready) => endpoint.clone(),
+        let (endpoint, cdp_endpoint) = match (&member.phase, flavor) {
+            (Phase::Pooled { endpoint: Some(endpoint), cdp_endpoint, .. }, Flavor::Ready) => {
+                (endpoint.clone(), cdp_endpoint.clone())
+            }
             _ => return self.finish_basic(bound.clone(), &spec, progress, listeners).await,
         };
         progress.step("service", self.prove_service(&spec.names)).await?;
         let stages = progress.stages();
-        let phase = Phase::Ready { endpoint, stages: stages.clone(), launch: Launch::Warm };
+        let phase = Phase::Ready { endpoint, cdp_endpoint, stages: stages.clone(), launch: Launch::Warm };
         let ready = Record { phase, ..bound.clone() };
         let saved = self.save(&ready).await;
         saved.map_err(|error| Lost::Failed(self.state_unavailable(&error).about(&spec.names.name)))?;

@@ -21,7 +21,7 @@ impl<H: Host> Inner<H> {
         params: CreateParams,
         listeners: Listeners,
     ) -> Result<CreateResult, RpcError> {
-        let _creating = self.creating();
+        let _serving = self.serving();
         let asked = self.asked_slot(&params)?;
         let life = self.life(&params)?;
         if let Some(renewed) = self.known_request(&caller, &params, life).await? {

@@ -6,9 +6,10 @@ use super::ours::{self, Claim};
 use super::progress::{Listeners, Progress};
 use super::walk::{Ended, Walked};
 use crate::api::{CloneId, CloneParams, DestroyResult, ErrorCode, ForceUnmountResult, Limits, RpcError};
-use crate::host::{Host, Part, Unmount};
+use crate::host::{Host, ObservedClone, Part, Unmount};
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ impl<H: Host> Inner<H> {
         let slot = self.pool_slot(&params)?;
         let names = self.pool.names(slot);
         let _working = self.work_on(slot).await;
+        // Not before: what is worked on may be a member, whose making stands still while a caller is served.
+        let _serving = self.serving();
         let gone = DestroyResult {
             name: params.name.clone(),
             clone_id: params.clone_id.clone(),
@@ -133,7 +136,16 @@ impl<H: Host> Inner<H> {
         let claim = Claim::Clone(&record.clone_id);
         let failed = |error| host_error(&error).about(&names.name);
         let parts = [Part::Mounts, Part::Storage, Part::Jail];
-        let before = claim.ours(&self.look(&names, &parts).await.map_err(failed)?).mounts;
+        let seen = self.look(&names, &parts).await.map_err(failed)?;
+        if let Some(why) = claim.held(&seen) {
+            let message = format!("{}: {why}; nothing was touched", params.name);
+            return refuse(
+                ErrorCode::Incomplete,
+                message,
+                "the destroy goes on by itself once that is stopped",
+            );
+        }
+        let before = claim.ours(&seen).mounts;
         let mut progress = Progress::new(&names.name, &listeners);
         if !before.is_empty() {
             let work = self.bounded("mounts", self.host.unmount(&names, Unmount::Force));
@@ -199,7 +211,7 @@ impl<H: Host> Inner<H> {
         // Nobody ever knew of a member of the warm pool.
         let quarantined = !record.pool && self.config.lifecycle.quarantine_seconds > 0;
         record.phase = match walked.ended {
-            Ended::Gone if !quarantined => return self.release(record.slot).await,
+            Ended::Gone if !quarantined => return self.release(record.slot, walked.left.clone()).await,
             Ended::Gone | Ended::Dying => Phase::Quarantined { freed: self.clock.now().stamp(), was_ready },
             Ended::Incomplete => Phase::Destroying {
                 why,
@@ -216,15 +228,21 @@ impl<H: Host> Inner<H> {
         }
     }
 
-    /// Remove the record of a clone that is gone and whose quarantine is over.
-    pub(super) async fn release(self: &Arc<Self>, slot: Slot) {
+    /// Remove the record of a clone that is gone and whose quarantine is over. What is left in the slot is somebody
+    /// else's, and is shown as that from now on.
+    pub(super) async fn release(self: &Arc<Self>, slot: Slot, left: ObservedClone) {
         let inner = self.clone();
         let removed = blocking(move || inner.store.remove(slot)).await;
-        let mut book = self.book();
-        book.forget_look(slot);
         match removed {
-            Ok(()) => drop(book.records.remove(&slot)),
+            Ok(()) => drop(self.book().records.remove(&slot)),
             Err(error) => tracing::error!(%slot, %error, "the record cannot be removed"),
+        }
+        self.book().forget_look(slot);
+        if !left.is_absent() {
+            let verdict = self.judge_alone(slot, &left, &BTreeSet::new());
+            let mut book = self.book();
+            book.seen.clones.insert(slot, left);
+            book.verdicts.insert(slot, (verdict.state, verdict.problem));
         }
     }
 }

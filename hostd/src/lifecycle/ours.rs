@@ -37,7 +37,8 @@ impl Claim<'_> {
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
             storage: my_storage.cloned(),
-            mounts: if others_storage || others_jail { Default::default() } else { seen.mounts.clone() },
+            // Mounts go by the clone's folder, limits and processes by the jail's name.
+            mounts: if others_storage { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
             oom_kills: if others_jail { 0 } else { seen.oom_kills },
             network: my_network.cloned(),
@@ -49,6 +50,17 @@ impl Claim<'_> {
             processes: if others_jail { Default::default() } else { seen.processes.clone() },
             service_ready: seen.service_ready && !others_jail,
         }
+    }
+
+    /// Why nothing may be unmounted or destroyed in the slot, if somebody else's jail may run from it.
+    pub(super) fn held(self, seen: &ObservedClone) -> Option<String> {
+        let jail = seen.jail.as_ref().filter(|jail| !jail.dying && !self.covers(&jail.identity))?;
+        let whose = match &jail.identity {
+            Identity::Foreign(why) => why.clone(),
+            Identity::Clone(id) => format!("the jail is the clone {id}'s"),
+            Identity::Unmarked => return None,
+        };
+        Some(format!("something that is not ours may run from it ({whose}): stop that first"))
     }
 }
 
@@ -133,6 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn what_another_jail_may_run_from_is_held_by_it() {
+        let mine = id('a');
+        let claim = Claim::Clone(&mine);
+        assert_eq!(claim.held(&whole('a')), None);
+        assert_eq!(claim.held(&ObservedClone::default()), None);
+        assert_eq!(claim.held(&seen(theirs(), theirs(), Identity::Unmarked)), None);
+        assert!(claim.held(&whole('b')).unwrap().contains(&"b".repeat(32)));
+        let held = claim.held(&seen(Identity::Unmarked, Identity::Unmarked, theirs())).unwrap();
+        assert!(held.contains("made by hand") && held.ends_with("stop that first"), "{held}");
+        let mut dying = whole('b');
+        dying.jail.as_mut().unwrap().dying = true;
+        assert_eq!(claim.held(&dying), None, "nothing runs in it any more");
+        assert_eq!(Claim::Slot.held(&whole('b')), None);
+    }
+
+    #[test]
     fn a_slot_owns_what_carries_any_of_our_marks() {
         assert_eq!(Claim::Slot.ours(&whole('b')), whole('b'));
         let foreign = seen(theirs(), theirs(), theirs());
@@ -145,12 +173,12 @@ mod tests {
         let owner = id('a');
         let claim = Claim::Clone(&owner);
         let under_their_jail = claim.ours(&seen(mine(), mine(), theirs()));
-        assert_eq!(under_their_jail.parts(), [Part::Storage, Part::Network, Part::Egress]);
+        assert_eq!(under_their_jail.parts(), [Part::Storage, Part::Mounts, Part::Network, Part::Egress]);
         assert!(!under_their_jail.service_ready && under_their_jail.processes.is_empty());
         let on_their_storage = claim.ours(&seen(theirs(), mine(), mine()));
         assert_eq!(
             on_their_storage.parts(),
-            [Part::Limits, Part::Network, Part::Egress, Part::Jail, Part::Service],
+            [Part::Limits, Part::Network, Part::Egress, Part::Jail, Part::Processes],
             "neither the storage nor what is mounted below it"
         );
         let beside_their_network = claim.ours(&seen(mine(), theirs(), mine()));

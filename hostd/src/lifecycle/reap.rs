@@ -146,7 +146,8 @@ impl<H: Host> Inner<H> {
             let working = self.try_work_on(&mut self.book(), *slot);
             let quarantined = self.book().records.get(slot).is_some_and(|record| !record.is_live());
             if working.is_some() && quarantined {
-                self.release(*slot).await;
+                let left = self.book().seen.clones.get(slot).cloned();
+                self.release(*slot, left.unwrap_or_default()).await;
             }
         }
     }
@@ -200,7 +201,7 @@ impl<H: Host> Inner<H> {
             _ => return Ok(()),
         };
         let names = self.pool.names(slot);
-        let frozen = self.look(&names, &[Part::Jail, Part::Service]).await?.frozen;
+        let frozen = self.look(&names, &[Part::Jail, Part::Processes]).await?.frozen;
         match (wait, frozen) {
             (true, false) => self.freeze(&names).await,
             (false, true) => self.bounded(names.name.as_str(), self.host.thaw(&names)).await,
@@ -374,7 +375,7 @@ impl<H: Host> Inner<H> {
     }
 
     /// The verdict on one slot by a look at it alone.
-    fn judge_alone(&self, slot: Slot, seen: &ObservedClone, working: &BTreeSet<Slot>) -> Verdict {
+    pub(super) fn judge_alone(&self, slot: Slot, seen: &ObservedClone, working: &BTreeSet<Slot>) -> Verdict {
         let now = self.clock.now();
         let book = self.book();
         let inventory = Inventory {

@@ -121,7 +121,7 @@ impl Host {
 }
 
 fn ready() -> Phase {
-    Phase::Ready { endpoint: "http://x".into(), stages: Vec::new(), launch: Launch::Cold }
+    Phase::Ready { endpoint: "http://x".into(), cdp_endpoint: None, stages: Vec::new(), launch: Launch::Cold }
 }
 
 fn destroying(attempts: u32, errors: &[&str]) -> Phase {
@@ -518,7 +518,12 @@ fn with_member() -> Host {
 
 impl Host {
     fn member(&mut self, number: u16) {
-        let phase = Phase::Pooled { flavor: Flavor::Ready, endpoint: None, template: "v1".into() };
+        let phase = Phase::Pooled {
+            flavor: Flavor::Ready,
+            endpoint: None,
+            cdp_endpoint: None,
+            template: "v1".into(),
+        };
         let record = self.record(number, phase);
         (record.pool, record.request_id, record.owner_uid) = (true, None, None);
         self.show(number, ObservedClone { frozen: true, ..whole(id('a')) });

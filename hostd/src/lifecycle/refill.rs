@@ -1,8 +1,9 @@
 //! Keeping the warm pool full.
 //!
-//! Members are made one at a time, by the same steps as any clone, and frozen as soon as they are complete; one without a browser has nothing that runs by itself. Callers come
-//! first: a member is begun only when no create has run for a moment, stands still between its steps while one runs, and
-//! the time spent on members has its share. A member that an earlier process left is proven before it counts.
+//! Members are made one at a time, by the same steps as any clone, and frozen as soon as they are complete; one without a
+//! browser has nothing that runs by itself. Callers come first: a member is begun only when none of them has created or
+//! destroyed a clone for a moment, stands still between its steps while one does, and the time spent on members has its
+//! share. A member that an earlier process left is proven before it counts.
 
 use super::create::host_error;
 use super::engine::Inner;
@@ -11,21 +12,27 @@ use super::progress::{Listeners, Progress};
 use super::reconcile::{self, PoolWish};
 use super::step::Step;
 use crate::api::{ErrorCode, Flavor, Limits, Method, RpcError};
-use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part};
+use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part, Service};
 use crate::record::{Phase, Record};
 use crate::slot::SlotNames;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-/// How long no create must have run before a member is begun: a caller is busy with what it just got.
-const QUIET: Duration = Duration::from_millis(100);
-/// How long a member waits for running creates before it is begun, and before each of its steps. Creates that never pause
-/// must not keep the pool empty for ever: then all of them would be cold.
+/// How long no caller must have created or destroyed a clone before a member is begun: the caller is busy with what it
+/// just got, with a connection and a first page.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long a member waits for callers before it is begun, and before each of its steps. Callers that never pause must not
+/// keep the pool empty for ever: then all of their creates would be cold.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// After failures, the pause before the next try doubles up to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+
+/// How long a browser that has just shown a page may tidy up before it is frozen. What it has left to do then, it does when
+/// it is thawed, in the way of whoever waits for that.
+const SETTLING: Duration = Duration::from_millis(150);
 
 /// How often freezing a clone is tried.
 const FREEZE_TRIES: u32 = 3;
@@ -33,14 +40,20 @@ const FREEZE_TRIES: u32 = 3;
 /// What the filling of the warm pool goes by.
 #[derive(Debug, Default)]
 pub(super) struct Refill {
-    /// Creates that are running.
-    creates: AtomicU64,
-    create_ended: Notify,
+    calls: Mutex<Calls>,
+    call_ended: Notify,
     /// A member was taken.
     wanted: Notify,
     failures: AtomicU64,
     /// One member at a time.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// Creates and destroys that callers wait for.
+#[derive(Debug, Default)]
+struct Calls {
+    running: u64,
+    last_ended: Option<Instant>,
 }
 
 impl Refill {
@@ -54,43 +67,52 @@ impl Refill {
         self.wanted.notified().await;
     }
 
-    /// Wait until no create has run for a moment.
+    /// Wait until no call has run for a moment.
     async fn quiet(&self) {
         loop {
-            self.no_create().await;
-            tokio::time::sleep(QUIET).await;
-            if self.creates.load(Ordering::SeqCst) == 0 {
-                return;
+            self.no_call().await;
+            let ended = self.calls().last_ended;
+            match ended.map(|ended| QUIET.saturating_sub(ended.elapsed())) {
+                None | Some(Duration::ZERO) => return,
+                Some(rest) => tokio::time::sleep(rest).await,
             }
         }
     }
 
-    /// Wait until no create runs.
-    async fn no_create(&self) {
+    /// Wait until no call runs.
+    async fn no_call(&self) {
         loop {
-            let ended = self.create_ended.notified();
-            if self.creates.load(Ordering::SeqCst) == 0 {
+            let ended = self.call_ended.notified();
+            if self.calls().running == 0 {
                 return;
             }
             ended.await;
         }
     }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// A create is running.
-pub(super) struct Creating<H>(Arc<Inner<H>>);
+/// A caller waits for a create or a destroy.
+pub(super) struct Serving<H>(Arc<Inner<H>>);
 
-impl<H> Drop for Creating<H> {
+impl<H> Drop for Serving<H> {
     fn drop(&mut self) {
-        self.0.refill.creates.fetch_sub(1, Ordering::SeqCst);
-        self.0.refill.create_ended.notify_waiters();
+        let refill = &self.0.refill;
+        let mut calls = refill.calls();
+        calls.running -= 1;
+        calls.last_ended = Some(Instant::now());
+        drop(calls);
+        refill.call_ended.notify_waiters();
     }
 }
 
 impl<H: Host> Inner<H> {
-    pub(super) fn creating(self: &Arc<Self>) -> Creating<H> {
-        self.refill.creates.fetch_add(1, Ordering::SeqCst);
-        Creating(self.clone())
+    pub(super) fn serving(self: &Arc<Self>) -> Serving<H> {
+        self.refill.calls().running += 1;
+        Serving(self.clone())
     }
 
     /// What the members shall be; none: there is no warm pool.
@@ -227,7 +249,12 @@ impl<H: Host> Inner<H> {
         let (record, working) = self.place(&wish, &listeners).await?;
         let spec = reconcile::spec(&record, &self.pool);
         let made = self.make_steps(&spec, flavor).await;
-        let phase = made.map(|endpoint| Phase::Pooled { flavor, endpoint, template });
+        let phase = made.map(|service| Phase::Pooled {
+            flavor,
+            endpoint: service.as_ref().map(|service| service.endpoint.clone()),
+            cdp_endpoint: service.and_then(|service| service.cdp_endpoint),
+            template,
+        });
         let saved = match phase {
             Ok(phase) => {
                 let pooled = Record { phase, ..record.clone() };
@@ -252,7 +279,7 @@ impl<H: Host> Inner<H> {
         self: &Arc<Self>,
         spec: &CloneSpec,
         flavor: Flavor,
-    ) -> Result<Option<String>, RpcError> {
+    ) -> Result<Option<Service>, RpcError> {
         let limits = self.held_back(&spec.limits);
         let slow = CloneSpec { limits, warm_up: flavor == Flavor::Ready, ..spec.clone() };
         let steps = match flavor {
@@ -260,21 +287,22 @@ impl<H: Host> Inner<H> {
             Flavor::Basic => &Step::ALL[..Step::ALL.len() - 1],
         };
         let mut progress = Progress::new(&spec.names.name, &Listeners::default());
-        let endpoint = self.run_steps(true, &slow, steps, &mut progress).await?;
+        let service = self.run_steps(true, &slow, steps, &mut progress).await?;
         if slow.limits != spec.limits {
             self.run_step(Step::Limits, spec).await.map_err(|error| host_error(&error).step(Step::Limits))?;
         }
         if flavor == Flavor::Ready {
+            tokio::time::sleep(SETTLING).await;
             self.freeze(&spec.names).await.map_err(|error| host_error(&error))?;
         }
-        Ok(endpoint)
+        Ok(service)
     }
 
     /// Freeze a clone, and look. A process that is started while others are stopped is found by the next try.
     pub(super) async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
         for _ in 0..FREEZE_TRIES {
             self.bounded(names.name.as_str(), self.host.freeze(names)).await?;
-            if self.look(names, &[Part::Jail, Part::Service]).await?.frozen {
+            if self.look(names, &[Part::Jail, Part::Processes]).await?.frozen {
                 return Ok(());
             }
         }
@@ -284,7 +312,7 @@ impl<H: Host> Inner<H> {
 
     /// Between two steps of a member: callers first, and a stopping daemon makes nothing.
     pub(super) async fn may_go_on(&self) -> Result<(), RpcError> {
-        let _ = tokio::time::timeout(LONGEST_PAUSE, self.refill.no_create()).await;
+        let _ = tokio::time::timeout(LONGEST_PAUSE, self.refill.no_call()).await;
         match self.book().closing {
             false => Ok(()),
             true => Err(RpcError::new(

@@ -110,11 +110,11 @@ impl<H: Host> Inner<H> {
         let names = self.pool.names(record.slot);
         let now = self.clock.now();
         let own = caller.operator || record.owner_uid == caller.uid;
-        let (endpoint, stages, launch) = match &record.phase {
-            Phase::Ready { endpoint, stages, launch } => {
-                (Some(endpoint.clone()), stages.clone(), Some(*launch))
+        let (endpoint, cdp_endpoint, stages, launch) = match &record.phase {
+            Phase::Ready { endpoint, cdp_endpoint, stages, launch } => {
+                (Some(endpoint.clone()), cdp_endpoint.clone(), stages.clone(), Some(*launch))
             }
-            _ => (None, Vec::new(), None),
+            _ => (None, None, Vec::new(), None),
         };
         let state = match record.phase {
             Phase::Creating => CloneState::Creating,
@@ -133,6 +133,7 @@ impl<H: Host> Inner<H> {
             ip: names.ip,
             ip6: names.ip6,
             endpoint: endpoint.filter(|_| own),
+            cdp_endpoint: cdp_endpoint.filter(|_| own),
             snapshot: Some(record.snapshot.clone()),
             limits: Some(record.limits),
             limits_not_kept: self.host.not_kept(&record.limits),
@@ -158,6 +159,7 @@ impl<H: Host> Inner<H> {
             ip: names.ip,
             ip6: names.ip6,
             endpoint: None,
+            cdp_endpoint: None,
             snapshot: None,
             limits: None,
             limits_not_kept: Vec::new(),

@@ -28,21 +28,27 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) struct Walked {
     pub(super) ended: Ended,
+    /// What the host showed of the slot at the end, whosever it is.
+    pub(super) left: ObservedClone,
     pub(super) errors: Vec<String>,
     pub(super) stages: Vec<StageTiming>,
 }
 
 /// How long processes get between TERM and KILL, and after KILL.
 const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
+/// Everything but the processes: to find them all of the host's are read, and a jail that runs is stopped anyway.
+const FIRST_LOOK: [Part; 6] =
+    [Part::Storage, Part::Mounts, Part::Limits, Part::Network, Part::Egress, Part::Jail];
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<H: Host> Inner<H> {
     /// Take away everything in the slot that the claim covers.
     pub(super) async fn walk(&self, names: &SlotNames, claim: Claim<'_>, mut progress: Progress) -> Walked {
-        let mut walk = Walk { inner: self, names, claim, progress: &mut progress, errors: Vec::new() };
+        let left = ObservedClone::default();
+        let mut walk = Walk { inner: self, names, claim, progress: &mut progress, errors: Vec::new(), left };
         let ended = walk.run().await;
-        let errors = walk.errors;
+        let Walk { errors, left, .. } = walk;
         let stages = progress.stages();
         match ended {
             Ended::Gone | Ended::Dying if errors.is_empty() => {}
@@ -53,7 +59,7 @@ impl<H: Host> Inner<H> {
                 tracing::warn!(clone = %names.name, ?errors, "not gone yet; the reaper goes on")
             }
         }
-        Walked { ended, errors, stages }
+        Walked { ended, left, errors, stages }
     }
 }
 
@@ -63,6 +69,7 @@ struct Walk<'a, H> {
     claim: Claim<'a>,
     progress: &'a mut Progress,
     errors: Vec<String>,
+    left: ObservedClone,
 }
 
 impl<H: Host> Walk<'_, H> {
@@ -72,21 +79,28 @@ impl<H: Host> Walk<'_, H> {
         // First the network: whatever the clone does from here on, it does alone.
         self.step("egress", host.cut_egress(names)).await;
 
-        let Some(seen) = self.look(Part::ALL).await else { return Ended::Incomplete };
+        let Some(first) = self.look_at_all(&FIRST_LOOK).await else { return Ended::Incomplete };
+        let seen = self.claim.ours(&first);
         if seen.frozen {
             // What stands still does not hear that it shall end.
             self.step("thaw", host.thaw(names)).await;
         }
-        if seen.service_ready || !seen.processes.is_empty() {
+        let jail_runs = seen.jail.as_ref().is_some_and(|jail| !jail.dying);
+        if jail_runs || self.has_processes().await {
             self.step("service", host.stop_service(names)).await;
             self.end_processes().await;
         }
         // The jail may have gone with what ran in it.
-        let later = self.look(&[Part::Mounts, Part::Storage, Part::Jail]).await;
-        if later.as_ref().is_some_and(|later| !later.mounts.is_empty()) {
-            self.step("mounts", host.unmount(names, Unmount::Gentle)).await;
+        let later = self.look_at_all(&[Part::Mounts, Part::Storage, Part::Jail]).await.unwrap_or(first);
+        let held = self.claim.held(&later);
+        let later = self.claim.ours(&later);
+        let held = held.filter(|_| !later.mounts.is_empty() || later.storage.is_some());
+        match &held {
+            Some(why) => self.errors.push(format!("{}: {why}", names.name)),
+            None if later.mounts.is_empty() => {}
+            None => self.step("mounts", host.unmount(names, Unmount::Gentle)).await,
         }
-        if later.map_or(seen.jail, |later| later.jail).is_some_and(|jail| !jail.dying) {
+        if later.jail.is_some_and(|jail| !jail.dying) {
             self.step("jail", host.stop_jail(names)).await;
         }
         // A jail's end gives its interface back to the host, so this looks again.
@@ -96,7 +110,7 @@ impl<H: Host> Walk<'_, H> {
         if seen.limits.is_some() {
             self.step("limits", host.remove_limits(names)).await;
         }
-        if seen.storage.is_some() {
+        if seen.storage.is_some() && held.is_none() {
             self.end_storage().await;
         }
         if self.look(&[Part::Egress]).await.is_some_and(|seen| seen.egress || seen.connections) {
@@ -109,16 +123,13 @@ impl<H: Host> Walk<'_, H> {
     async fn end_processes(&mut self) {
         let (inner, names) = (self.inner, self.names);
         for (step, signal) in [("terminate", ProcessSignal::Term), ("kill", ProcessSignal::Kill)] {
-            let running = |seen: &ObservedClone| !seen.processes.is_empty();
-            if !self.look(&[Part::Service, Part::Jail]).await.is_some_and(|seen| running(&seen)) {
+            if !self.has_processes().await {
                 return;
             }
             self.step(step, inner.host.signal_processes(names, signal)).await;
             let mut pause = FIRST_PAUSE;
             let mut waited = Duration::ZERO;
-            while waited < PROCESS_PATIENCE
-                && self.look(&[Part::Service, Part::Jail]).await.is_some_and(|seen| running(&seen))
-            {
+            while waited < PROCESS_PATIENCE && self.has_processes().await {
                 tokio::time::sleep(pause).await;
                 waited += pause;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -126,17 +137,14 @@ impl<H: Host> Walk<'_, H> {
         }
     }
 
+    async fn has_processes(&mut self) -> bool {
+        self.look(&[Part::Processes, Part::Jail]).await.is_some_and(|seen| !seen.processes.is_empty())
+    }
+
     /// The busy ladder: back off, force the mounts, try again, move aside.
     async fn end_storage(&mut self) {
         let (inner, names) = (self.inner, self.names);
         let host = &inner.host;
-        if let Ok(seen) = inner.look(names, &[Part::Jail]).await
-            && let Some(why) = ours::foreign(&seen)
-        {
-            self.errors
-                .push(format!("storage: something that is not ours runs from it ({why}): stop that first"));
-            return;
-        }
         let patience = Duration::from_millis(inner.config.lifecycle.busy_patience_ms);
         let mut pause = FIRST_PAUSE;
         let mut waited = Duration::ZERO;
@@ -167,7 +175,7 @@ impl<H: Host> Walk<'_, H> {
     }
 
     async fn only_held_by_the_dying(&mut self) -> bool {
-        let seen = self.look(&[Part::Jail, Part::Service, Part::Mounts, Part::Storage]).await;
+        let seen = self.look(&[Part::Jail, Part::Processes, Part::Mounts, Part::Storage]).await;
         seen.is_some_and(|seen| {
             seen.jail.is_some_and(|jail| jail.dying) && seen.processes.is_empty() && seen.mounts.is_empty()
         })
@@ -194,7 +202,9 @@ impl<H: Host> Walk<'_, H> {
     }
 
     async fn verify(&mut self) -> Ended {
-        let Some(left) = self.look(Part::ALL).await else { return Ended::Incomplete };
+        let Some(left) = self.look_at_all(Part::ALL).await else { return Ended::Incomplete };
+        self.left = left;
+        let left = self.claim.ours(&self.left);
         if left.is_absent() {
             return Ended::Gone;
         }
@@ -215,13 +225,16 @@ impl<H: Host> Walk<'_, H> {
 
     /// What of the clone is there and ours. `None`: the host cannot be looked at, so nothing may be touched.
     async fn look(&mut self, parts: &[Part]) -> Option<ObservedClone> {
-        match self.inner.look(self.names, parts).await {
-            Ok(seen) => Some(self.claim.ours(&seen)),
-            Err(error) => {
-                self.errors.push(format!("look: {error}"));
-                None
-            }
-        }
+        self.look_at_all(parts).await.map(|seen| self.claim.ours(&seen))
+    }
+
+    /// What is there, whosever it is.
+    async fn look_at_all(&mut self, parts: &[Part]) -> Option<ObservedClone> {
+        self.inner
+            .look(self.names, parts)
+            .await
+            .inspect_err(|error| self.errors.push(format!("look: {error}")))
+            .ok()
     }
 }
 

@@ -13,7 +13,9 @@ use hostd::client::Client;
 use hostd::config::{self, Config};
 use hostd::host::fake::FakeHost;
 use hostd::host::linux::LinuxHost;
-use hostd::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
+use hostd::host::{
+    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Service, Unmount,
+};
 use hostd::server::daemon;
 use hostd::slot::{Pool, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
@@ -328,7 +330,7 @@ impl Host for Half {
         self.fake.ensure_jail(spec).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
         self.fake.ensure_service(spec).await
     }
 

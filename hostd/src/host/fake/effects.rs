@@ -6,7 +6,7 @@
 use super::world::{Dying, Jail, Mark, Pair, Place, Storage, Stuck, Table, World};
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::Moment;
-use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ProcessSignal, Unmount};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ProcessSignal, Service, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// Ready: and, being a browser, with a connection if it may have one.
-    pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<String> {
+    pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<Service> {
         let names = &spec.names;
         match &mut self.place(names.slot).jail {
             Some(jail) if !jail.processes.is_empty() => jail.service_ready = true,
@@ -317,7 +317,7 @@ impl World {
         if self.firewall.is_member(names.ip) && self.firewall.health() == EgressHealth::Ok {
             self.firewall.states.insert(names.ip);
         }
-        Ok(endpoint(names))
+        Ok(service(names))
     }
 
     pub(super) fn begin_stop_service(&mut self, names: &SlotNames) -> HostResult<()> {
@@ -393,8 +393,12 @@ impl World {
 }
 
 /// Where the service answers.
-pub(super) fn endpoint(names: &SlotNames) -> String {
-    format!("http://{}:8080", names.ip)
+pub(super) fn service(names: &SlotNames) -> Service {
+    let at = format!("{}:8080", names.ip);
+    Service {
+        endpoint: format!("http://{at}"),
+        cdp_endpoint: Some(format!("ws://{at}/devtools/browser/{}", names.name)),
+    }
 }
 
 /// What `ifconfig epair create` leaves before the rest is done.

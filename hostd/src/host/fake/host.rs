@@ -1,6 +1,6 @@
 //! The host trait on the model: latency, faults and crashes around each effect.
 
-use super::effects::endpoint;
+use super::effects::service;
 use super::faults::{FaultKind, HostCall, SimulatedCrash, Verdict, When, injected};
 use super::world::World;
 use super::{FakeHost, lock};
@@ -8,7 +8,7 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, Severity, SnapshotName}
 use crate::clock::Moment;
 use crate::host::{
     CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal,
-    Unmount,
+    Service, Unmount,
 };
 use crate::slot::{Slot, SlotNames};
 use std::collections::BTreeMap;
@@ -224,10 +224,10 @@ impl Host for FakeHost {
         self.effect(HostCall::EnsureJail, Some(spec.names.slot), mount, start, ()).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
         let start = |world: &mut World| world.begin_service(spec);
         let ready = |world: &mut World| world.service_ready(spec);
-        let lie = endpoint(&spec.names);
+        let lie = service(&spec.names);
         self.effect(HostCall::EnsureService, Some(spec.names.slot), start, ready, lie).await
     }
 

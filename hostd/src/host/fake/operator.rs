@@ -94,6 +94,17 @@ impl FakeHost {
         });
     }
 
+    /// A foreign jail is stopped by whoever started it.
+    pub fn stop_foreign_jail(&self, slot: Slot) {
+        self.meddle(|world| {
+            let place = world.place(slot);
+            if place.foreign_jail() {
+                (place.jail, place.limits) = (None, None);
+                world.planted.retain(|(at, planted)| *at != slot || !matches!(planted, Planted::Jail { .. }));
+            }
+        });
+    }
+
     /// The interface pair is destroyed by hand.
     pub fn remove_interface(&self, slot: Slot) {
         self.meddle(|world| {

@@ -123,6 +123,10 @@ async fn make(host: &FakeHost, spec: &CloneSpec) {
     }
 }
 
+async fn answers(host: &FakeHost, spec: &CloneSpec) -> bool {
+    host.look(&spec.names, &[Part::Service]).await.unwrap().service_ready
+}
+
 async fn seen(host: &FakeHost, spec: &CloneSpec) -> ObservedClone {
     host.look(&spec.names, Part::ALL).await.unwrap()
 }
@@ -145,7 +149,7 @@ async fn a_clone_is_made_seen_and_removed_without_a_trace() {
     assert_eq!(storage.identity, Identity::Clone(spec.clone_id.clone()));
     assert_eq!((storage.snapshot, storage.mounted), (Some(spec.snapshot.clone()), true));
     assert_eq!(clone.limits, Some(spec.limits));
-    assert!(clone.network.unwrap().complete && clone.service_ready && !clone.jail.unwrap().dying);
+    assert!(clone.network.unwrap().complete && answers(&host, &spec).await && !clone.jail.unwrap().dying);
     assert_eq!(host.table(), BTreeSet::from([spec.names.ip]));
     let ours = host.ours();
     for kind in ["storage", "jail", "network", "limits", "member", "state"] {
@@ -156,6 +160,7 @@ async fn a_clone_is_made_seen_and_removed_without_a_trace() {
     let inventory = host.inventory().await.unwrap();
     assert_eq!(inventory.clones.keys().copied().collect::<Vec<_>>(), [slot()]);
     assert!(!inventory.clones[&slot()].service_ready, "an inventory asks no service");
+    assert!(!seen(&host, &spec).await.service_ready, "nor does a look that does not say so");
 
     for removal in REMOVALS {
         call(&host, removal, &spec).await.unwrap();
@@ -270,12 +275,12 @@ async fn half_an_effect_is_seen_as_half() {
     assert_eq!((network.identity, network.complete), (Identity::Unmarked, false));
     let (_, clone) = half(HostCall::EnsureJail).await;
     assert_eq!((clone.jail, clone.mounts.len()), (None, 2), "mounts without a jail");
-    let (_, clone) = half(HostCall::EnsureService).await;
-    assert_eq!((clone.processes.len(), clone.service_ready), (2, false));
+    let (host, clone) = half(HostCall::EnsureService).await;
+    assert_eq!((clone.processes.len(), answers(&host, &spec()).await), (2, false));
     let (host, clone) = half(HostCall::CutEgress).await;
     assert!(!clone.egress && host.ours().contains("state browsertask001"), "connections live on");
-    let (_, clone) = half(HostCall::StopService).await;
-    assert_eq!((clone.processes.len(), clone.service_ready), (2, false));
+    let (host, clone) = half(HostCall::StopService).await;
+    assert_eq!((clone.processes.len(), answers(&host, &spec()).await), (2, false));
     let (_, clone) = half(HostCall::SignalProcesses).await;
     assert_eq!(clone.processes.len(), 1);
     let (_, clone) = half(HostCall::Unmount).await;

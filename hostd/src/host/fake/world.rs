@@ -227,12 +227,11 @@ impl World {
                     seen.jail = place.look_at_jail();
                     seen.frozen = place.jail.as_ref().is_some_and(|jail| jail.frozen);
                 }
-                Part::Service => {
-                    if let Some(jail) = &place.jail {
-                        seen.processes = jail.processes.clone();
-                        seen.service_ready = jail.answers();
-                    }
+                Part::Processes => {
+                    seen.processes =
+                        place.jail.as_ref().map(|jail| jail.processes.clone()).unwrap_or_default();
                 }
+                Part::Service => seen.service_ready = place.jail.as_ref().is_some_and(Jail::answers),
             }
         }
         seen
@@ -244,11 +243,7 @@ impl World {
         let stray =
             members.chain(&self.firewall.states).filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
         let slots: BTreeSet<Slot> = self.places.keys().copied().chain(stray).collect();
-        let clones = slots.into_iter().map(|slot| {
-            let mut seen = self.observe(pool, slot, Part::ALL, now);
-            seen.service_ready = false;
-            (slot, seen)
-        });
+        let clones = slots.into_iter().map(|slot| (slot, self.observe(pool, slot, Part::ALL, now)));
         let clones = clones.filter(|(_, seen)| !seen.is_absent()).collect();
         Inventory { clones, aside: self.aside.keys().cloned().collect(), egress: self.firewall.health() }
     }

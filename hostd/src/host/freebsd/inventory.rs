@@ -5,7 +5,6 @@ use super::interfaces::Interface;
 use super::jails::{self, Jail};
 use super::mounts::{self, Mount};
 use super::processes::{self, Process};
-use super::service::{ASK_PATIENCE, LOOK_PATIENCE};
 use super::{Inner, rctl};
 use crate::api::{EgressHealth, SnapshotName};
 use crate::host::zfs::datasets::Datasets;
@@ -58,7 +57,7 @@ impl Inner {
     async fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
         let wanted = |part| parts.contains(&part);
         // Processes are proven by the jail they are in.
-        let processes = wanted(Part::Service) && wanted(Part::Jail);
+        let processes = wanted(Part::Processes) && wanted(Part::Jail);
         let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
             when(wanted(Part::Storage), self.datasets(only)),
             when(wanted(Part::Jail), self.jails()),
@@ -112,15 +111,8 @@ impl Inner {
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let shared = self.shared(parts, Some(names)).await?;
         let mut seen = self.slot(names, &shared);
-        // One that stands still does not answer.
-        if parts.contains(&Part::Service) && !seen.frozen {
-            let live = seen.jail.as_ref().map(|jail| !jail.dying);
-            seen.service_ready = match (parts.contains(&Part::Jail), live) {
-                (false, _) => self.is_ready(names, ASK_PATIENCE).await,
-                (true, Some(true)) => self.is_ready(names, LOOK_PATIENCE).await,
-                // Without a jail nobody answers, and asking an address that is not there takes seconds.
-                (true, _) => false,
-            };
+        if parts.contains(&Part::Service) {
+            seen.service_ready = self.is_ready(names).await;
         }
         Ok(seen)
     }

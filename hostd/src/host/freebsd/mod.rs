@@ -40,7 +40,7 @@ mod tests;
 
 use super::command::{Tool, Tools};
 use super::zfs::Zfs;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Service, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
 use crate::slot::{Pool, SlotNames};
@@ -229,7 +229,7 @@ impl Host for FreebsdHost {
         self.0.start(spec).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
         // The jail's own start has started it.
         self.0.wait_ready(&spec.names).await
     }

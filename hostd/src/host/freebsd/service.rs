@@ -8,8 +8,9 @@ use super::errors::{Meaning, digits, meaning, refused};
 use super::files::Folder;
 use super::processes::{self, Process};
 use super::{Inner, commands, conf, jails};
-use crate::host::{HostError, HostErrorKind, HostResult, ProcessSignal};
+use crate::host::{HostError, HostErrorKind, HostResult, ProcessSignal, Service, cdp_endpoint};
 use crate::slot::SlotNames;
+use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,17 +19,15 @@ use tokio::net::TcpStream;
 
 /// How long the clone's own rc.d may take to stop browserd, which gives Chromium a few seconds of it.
 const STOP_PATIENCE: Duration = Duration::from_secs(12);
-/// How long one question whether it is ready may take when somebody waits for the answer, and when it is one thing among
-/// others that are looked at.
-pub(super) const ASK_PATIENCE: Duration = Duration::from_secs(5);
-pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+/// How long one question may take.
+const ASK_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before the next question.
 const PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// A PID file holds a number and perhaps a line's end.
 const PID_FILE: usize = 16;
-/// An answer's first line is all that counts.
-const ANSWER: usize = 64;
+/// More of an answer is not read.
+const ANSWER: usize = 4096;
 
 impl Inner {
     pub(super) async fn processes(&self) -> HostResult<Vec<Process>> {
@@ -96,24 +95,25 @@ impl Inner {
     }
 
     /// Whether browserd answers now that it is ready.
-    pub(super) async fn is_ready(&self, names: &SlotNames, patience: Duration) -> bool {
-        matches!(ask(self.address(names), "/readyz", patience).await, Ok(200))
+    pub(super) async fn is_ready(&self, names: &SlotNames) -> bool {
+        matches!(ask(self.address(names), "/readyz", ASK_PATIENCE).await, Ok(200))
     }
 
-    /// Wait until browserd is ready; the lifecycle's limit for a step ends the waiting.
-    pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<String> {
+    /// Wait until browserd is ready and has said where its raw CDP is; the lifecycle's limit for a step ends the waiting.
+    pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<Service> {
         let address = self.address(names);
         let patience = Duration::from_secs(self.config.lifecycle.step_timeout_seconds);
         let mut pause = PAUSE;
         let wait = async {
-            while !self.is_ready(names, ASK_PATIENCE).await {
+            while !self.is_ready(names).await {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
+            raw_cdp(address, ASK_PATIENCE).await
         };
         // A little before the lifecycle, so that the error can say what was waited for.
         match tokio::time::timeout(patience.mul_f64(0.9), wait).await {
-            Ok(()) => Ok(format!("http://{address}")),
+            Ok(cdp_endpoint) => Ok(Service { endpoint: format!("http://{address}"), cdp_endpoint }),
             Err(_) => Err(HostError::new(
                 HostErrorKind::Timeout,
                 format!("http://{address}/readyz"),
@@ -132,22 +132,46 @@ fn named_by_file(root: &std::path::Path) -> Option<u32> {
     digits(text.strip_suffix('\n').unwrap_or(text)).filter(|pid| *pid > 1)
 }
 
-/// One question over HTTP, and the status of the answer. The other side is the clone: it is read a little and not
-/// waited for long.
+/// One question over HTTP, and the status of the answer.
 async fn ask(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<u16> {
+    let answer = converse(address, path, patience, |answer| answer.contains(&b'\n')).await?;
+    status(&answer).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
+}
+
+/// Where browserd says its raw CDP is. One that does not say has none.
+async fn raw_cdp(address: SocketAddr, patience: Duration) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Version {
+        web_socket_debugger_url: String,
+    }
+    let answer = converse(address, "/json/version", patience, |_| false).await.ok()?;
+    let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &answer[end + 4..])?;
+    let said: Version = serde_json::from_slice(body).ok().filter(|_| status(&answer) == Some(200))?;
+    cdp_endpoint(address, &said.web_socket_debugger_url)
+}
+
+/// Ask over HTTP and read until it is enough. The other side is the clone: it is read a little and not waited for long.
+async fn converse(
+    address: SocketAddr,
+    path: &str,
+    patience: Duration,
+    enough: impl Fn(&[u8]) -> bool,
+) -> std::io::Result<Vec<u8>> {
     let talk = async {
         let mut stream = TcpStream::connect(address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = [0; ANSWER];
+        let mut answer = vec![0; ANSWER];
         let mut length = 0;
-        while length < ANSWER && !answer[..length].contains(&b'\n') {
+        while length < ANSWER && !enough(&answer[..length]) {
             match stream.read(&mut answer[length..]).await? {
                 0 => break,
                 count => length += count,
             }
         }
-        status(&answer[..length]).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
+        answer.truncate(length);
+        Ok(answer)
     };
     match tokio::time::timeout(patience, talk).await {
         Ok(result) => result,
@@ -216,6 +240,35 @@ mod tests {
         std::fs::write(&elsewhere, "4711\n").unwrap();
         std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
         assert_eq!(named_by_file(root.path()), None, "no link is followed");
+    }
+
+    #[tokio::test]
+    async fn its_raw_cdp_is_at_its_own_address_or_nowhere() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let own = format!("ws://{address}/devtools/browser/5e6d-1");
+        let named =
+            |url: &str| format!("HTTP/1.1 200 OK\r\nX: y\r\n\r\n{{\"webSocketDebuggerUrl\":\"{url}\"}}");
+        let cases = [
+            (named(&own), Some(own.clone())),
+            (named("ws://192.0.2.1:8080/devtools/browser/5e6d-1"), None),
+            (named(&format!("{own}/../x")), None),
+            (named(&format!("ws://{address}/devtools/browser/")), None),
+            (named(&own).replace("200 OK", "403 No"), None),
+            ("HTTP/1.1 200 OK\r\n\r\nhello".to_owned(), None),
+            (String::new(), None),
+        ];
+        for (answer, expected) in cases {
+            let answering = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 512];
+                let length = stream.read(&mut request).await.unwrap();
+                assert!(request[..length].starts_with(b"GET /json/version HTTP/1.1\r\n"));
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            };
+            let (said, ()) = tokio::join!(raw_cdp(address, ASK_PATIENCE), answering);
+            assert_eq!(said, expected, "{answer}");
+        }
     }
 
     #[tokio::test]

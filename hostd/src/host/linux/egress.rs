@@ -141,8 +141,13 @@ impl Egress {
         }
     }
 
+    /// Whether the rules are known to be the rendered ones.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::SeqCst)
+    }
+
     pub(super) fn health(&self) -> HostResult<EgressHealth> {
-        if self.proven.load(Ordering::SeqCst) {
+        if self.is_proven() {
             return Ok(EgressHealth::Ok);
         }
         match self.firewall.prove() {
@@ -195,7 +200,7 @@ impl Egress {
         }
         let forgotten = self.firewall.forget_connections(&addresses(names).collect::<Vec<_>>());
         forgotten.map_err(|error| self.failed(&error))?;
-        if self.proven.load(Ordering::SeqCst) {
+        if self.is_proven() {
             self.quiet().settle(names.slot, began);
         }
         Ok(())
@@ -217,7 +222,7 @@ impl Egress {
             cut_off.iter().copied().filter(|names| !quiet.slots.contains(&names.slot)).collect()
         };
         let found = self.connected(&unsure)?;
-        if self.proven.load(Ordering::SeqCst) {
+        if self.is_proven() {
             let mut quiet = self.quiet();
             let silent = unsure.iter().map(|names| names.slot).filter(|slot| !found.contains(slot));
             silent.for_each(|slot| quiet.settle(slot, began));

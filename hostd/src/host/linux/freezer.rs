@@ -8,7 +8,7 @@
 
 use super::errors::Doing;
 use super::limits::Keeper;
-use super::processes::{Held, Table, is_stopped};
+use super::processes::{self, Held, is_stopped};
 use super::{cgroup, jail};
 use crate::host::{HostError, HostResult};
 use crate::slot::{Slot, SlotNames};
@@ -50,7 +50,7 @@ impl Subject<'_> {
     }
 
     fn processes(&self) -> io::Result<BTreeSet<u32>> {
-        Table::now()?.of(self.name(), self.run, self.keeper)
+        processes::inside(self.name(), self.run, self.keeper)
     }
 
     fn hold(&self) -> io::Result<Held> {
@@ -154,13 +154,12 @@ impl Freezer {
         }
     }
 
-    /// Whether the service of a clone answers that was just thawed.
-    pub(super) fn answers(&self, subject: Subject<'_>) -> io::Result<bool> {
-        // For one thaw only: from then on the clone lives, and what was known of it grows old.
-        let known = self.lock().remove(&subject.names.slot);
-        match known {
-            Some(Known::Woken { well: Some(well) }) => Ok(well),
-            _ => Ok(jail::is_ready(subject.run)),
+    /// Whether the service of a clone is well that was just thawed, if that could be told. For one thaw only: from then on
+    /// the clone lives, and what was known of it grows old.
+    pub(super) fn woken_well(&self, names: &SlotNames) -> Option<bool> {
+        match self.lock().remove(&names.slot) {
+            Some(Known::Woken { well }) => well,
+            _ => None,
         }
     }
 

@@ -16,7 +16,7 @@ use super::errors::{Doing, doing, failed};
 use super::files;
 use super::supervisor::{Answer, Orders, Request};
 use crate::api::CloneId;
-use crate::host::{HostError, HostErrorKind, HostResult, Identity, JailSeen};
+use crate::host::{HostError, HostErrorKind, HostResult, Identity, JailSeen, Service};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -181,7 +181,7 @@ impl Drop for Unfinished {
 }
 
 /// Tell the supervisor to start the service and wait until it is ready.
-pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<String> {
+pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<Service> {
     let what = Doing {
         object: format!("service of {name}"),
         hint: "look at hostd's log; hostctl doctor checks the host",
@@ -202,12 +202,12 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
     let answer: Answer =
         asked.await.map_err(|error| what.failed("the supervisor does not answer", &error))?;
     match answer {
-        Answer::Ready { endpoint, took } => {
+        Answer::Ready { endpoint, cdp_endpoint, took } => {
             for (part, seconds) in &took {
                 // Beside the spans of `timing`: a part that another process measured.
                 tracing::debug!(target: "hostd::time", part, seconds, "measured inside");
             }
-            Ok(endpoint)
+            Ok(Service { endpoint, cdp_endpoint })
         }
         Answer::Failed { message, not_ready } => {
             let kind = if not_ready { HostErrorKind::NotReady } else { HostErrorKind::Failed };

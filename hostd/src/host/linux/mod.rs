@@ -40,7 +40,7 @@ pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::zfs::datasets::Datasets;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Unmount};
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Service, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
@@ -49,7 +49,7 @@ use egress::Egress;
 use errors::{Doing, failed};
 use freezer::{Freezer, Subject};
 use limits::Keeper;
-use processes::{Held, Table};
+use processes::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -158,9 +158,11 @@ impl Inner {
                     seen.jail = jail::look(&run).map_err(cannot)?;
                     seen.frozen = seen.jail.is_some() && self.is_frozen(names).map_err(cannot)?;
                 }
-                Part::Service => {
+                Part::Processes => {
                     let name = names.name.as_str();
-                    seen.processes = shared.processes.of(name, &run, &self.keeper).map_err(cannot)?;
+                    seen.processes = processes::inside(name, &run, &self.keeper).map_err(cannot)?;
+                }
+                Part::Service => {
                     // One that is frozen would be waited for in vain.
                     seen.service_ready = !self.is_frozen(names).map_err(cannot)? && jail::is_ready(&run);
                 }
@@ -186,12 +188,7 @@ impl Inner {
             true => self.egress.members()?,
             false => BTreeSet::new(),
         };
-        let processes = match wanted(Part::Service) {
-            true => Table::now().map_err(|error| what.failed("the processes cannot be listed", &error))?,
-            false => Table::default(),
-        };
-        let mut shared =
-            Shared { mounts, datasets, network, members, remembered: BTreeSet::new(), processes };
+        let mut shared = Shared { mounts, datasets, network, members, remembered: BTreeSet::new() };
         if wanted(Part::Egress) {
             // Of all slots, also those of which nothing is there: asked about together they cost one walk through the
             // host's connections, and a create in one of them none.
@@ -224,8 +221,8 @@ impl Inner {
     }
 
     fn inventory(&self, datasets: Datasets) -> HostResult<Inventory> {
-        // Whether the service answers is not part of a look at everything.
-        let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Service).collect();
+        // A clone without its supervisor is broken; what else runs in it is no part of a look at everything.
+        let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Processes).collect();
         let shared = self.shared(&parts, None, datasets)?;
         let mut clones = BTreeMap::new();
         for slot in self.slots(&shared)? {
@@ -336,7 +333,6 @@ struct Shared {
     members: BTreeSet<std::net::IpAddr>,
     /// Slots that are cut off and of which connections are still known.
     remembered: BTreeSet<Slot>,
-    processes: Table,
 }
 
 impl Shared {
@@ -409,6 +405,10 @@ impl Host for LinuxHost {
     }
 
     async fn egress_health(&self) -> HostResult<EgressHealth> {
+        // Every create asks, and another thread would take longer to hear of it than this takes.
+        if self.0.egress.is_proven() {
+            return Ok(EgressHealth::Ok);
+        }
         self.blocking(|inner| inner.egress.health()).await
     }
 
@@ -457,7 +457,7 @@ impl Host for LinuxHost {
         jail::start(self.0.run(&spec.names), orders).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<String> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
         jail::start_service(self.0.run(&spec.names), spec.names.name.as_str(), &spec.clone_id).await
     }
 
@@ -496,13 +496,11 @@ impl Host for LinuxHost {
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
+        if let Some(well) = self.0.freezer.woken_well(names) {
+            return Ok(well);
+        }
         let names = names.clone();
-        let what = Doing { object: format!("service of {}", names.name), hint: "look at hostd's log" };
-        self.blocking(move |inner| {
-            let answers = inner.freezer.answers(inner.subject(&names, &inner.run(&names)));
-            answers.map_err(|error| what.failed("cannot be asked", &error))
-        })
-        .await
+        self.blocking(move |inner| Ok(jail::is_ready(&inner.run(&names)))).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

@@ -8,70 +8,77 @@
 use super::limits::Keeper;
 use super::{cgroup, jail, netns, network};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// All processes at one moment: their parents and their network namespaces.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    parents: BTreeMap<u32, u32>,
-    networks: BTreeMap<u32, u64>,
+/// The processes of the clone with this run folder.
+pub(super) fn inside(name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
+    let proof = Proof::of(name, run, keeper)?;
+    // A clone that has neither is gone, and a look at every process of the host is long.
+    if proof.processes.is_empty() && proof.network.is_none() {
+        return Ok(proof.processes);
+    }
+    Ok(proof.among(&all()?))
 }
 
-impl Table {
-    pub(super) fn now() -> io::Result<Table> {
-        let mut table = Table::default();
-        for entry in fs::read_dir("/proc")? {
-            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            table.add(pid);
-        }
-        Ok(table)
-    }
+/// What makes a process a clone's own.
+#[derive(Debug)]
+struct Proof {
+    /// In the clone's cgroup, or its supervisor.
+    processes: BTreeSet<u32>,
+    /// The network namespace that its processes are in.
+    network: Option<u64>,
+}
 
-    /// Only these processes.
-    fn of_these(pids: impl IntoIterator<Item = u32>) -> Table {
-        let mut table = Table::default();
-        pids.into_iter().for_each(|pid| table.add(pid));
-        table
-    }
-
-    fn add(&mut self, pid: u32) {
-        // One that ends while we look is none.
-        let Some(parent) = parent(pid) else { return };
-        self.parents.insert(pid, parent);
-        self.networks.extend(network_of(pid).map(|network| (pid, network)));
-    }
-
-    /// The processes of the clone with this run folder.
-    pub(super) fn of(&self, name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
-        let mut found: BTreeSet<u32> = BTreeSet::new();
+impl Proof {
+    fn of(name: &str, run: &Path, keeper: &Keeper) -> io::Result<Proof> {
+        let mut processes = BTreeSet::new();
         if let Some(cgroup) = keeper.cgroup(name) {
-            found.extend(cgroup::processes(&cgroup)?);
+            processes.extend(cgroup::processes(&cgroup)?);
         }
-        found.extend(jail::supervisor(run)?);
-        if let Some(network) = netns::inode(&network::pin(run)) {
-            found.extend(self.networks.iter().filter(|(_, seen)| **seen == network).map(|(pid, _)| *pid));
+        processes.extend(jail::supervisor(run)?);
+        Ok(Proof { processes, network: netns::inode(&network::pin(run)) })
+    }
+
+    /// The clone's own among these and what is known already.
+    fn among(self, candidates: &[u32]) -> BTreeSet<u32> {
+        let mut found = self.processes;
+        if self.network.is_some() {
+            found.extend(candidates.iter().copied().filter(|pid| network_of(*pid) == self.network));
         }
         // hostd itself is never inside, even if somebody moves it there.
         found.remove(&std::process::id());
+        if found.is_empty() {
+            return found;
+        }
+        let parents: Vec<(u32, u32)> =
+            candidates.iter().filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
         loop {
-            let children: Vec<u32> = self
-                .parents
+            let children: Vec<u32> = parents
                 .iter()
                 .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
                 .map(|(pid, _)| *pid)
                 .collect();
             if children.is_empty() {
-                return Ok(found);
+                return found;
             }
             found.extend(children);
         }
     }
+}
+
+/// All processes of the host.
+fn all() -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        pids.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(pids)
 }
 
 fn parent(pid: u32) -> Option<u32> {
@@ -81,9 +88,12 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 fn state_and_parent(pid: u32) -> Option<(char, u32)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Both stand near its beginning.
+    let mut stat = [0; 256];
+    let length = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;
     // "pid (name) state ppid …"; the name may contain anything, so from its end.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let end = stat[..length].iter().rposition(|byte| *byte == b')')?;
+    let mut fields = std::str::from_utf8(&stat[end + 1..length]).ok()?.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
 }
 
@@ -103,11 +113,12 @@ pub(super) struct Held(Vec<(u32, OwnedFd)>);
 impl Held {
     /// Take hold of the clone's processes. Each is looked at again once it is held: only then its number is its own.
     pub(super) fn take(name: &str, run: &Path, keeper: &Keeper) -> io::Result<Held> {
-        let first = Table::now()?.of(name, run, keeper)?;
+        let first = inside(name, run, keeper)?;
         let held: Vec<(u32, OwnedFd)> =
             first.into_iter().filter_map(|pid| Some((pid, super::pidfd::open(pid).ok()?))).collect();
         // What makes each of them a clone's own (its ancestors inside) is among them.
-        let again = Table::of_these(held.iter().map(|(pid, _)| *pid)).of(name, run, keeper)?;
+        let pids: Vec<u32> = held.iter().map(|(pid, _)| *pid).collect();
+        let again = Proof::of(name, run, keeper)?.among(&pids);
         Ok(Held(held.into_iter().filter(|(pid, _)| again.contains(pid)).collect()))
     }
 

@@ -6,6 +6,7 @@
 
 use super::Orders;
 use super::service::{ServiceError, io_error};
+use crate::host;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
@@ -32,12 +33,17 @@ const RENDERER_LIMIT: Duration = Duration::from_secs(5);
 /// More than its one line is no browserd.
 const LONGEST_WORD: usize = 64 << 10;
 
-/// Start it and wait until it is ready. Tells how long the parts of that took.
-pub(super) fn start(
-    orders: &Orders,
-    program: &Path,
-    address: SocketAddr,
-) -> Result<(Sandbox, Vec<(String, f64)>), ServiceError> {
+/// A browserd that is ready.
+pub(super) struct Started {
+    pub(super) sandbox: Sandbox,
+    /// Its raw CDP, if it has any.
+    pub(super) cdp_endpoint: Option<String>,
+    /// How long the parts of its start took.
+    pub(super) took: Vec<(String, f64)>,
+}
+
+/// Start it and wait until it is ready.
+pub(super) fn start(orders: &Orders, program: &Path, address: SocketAddr) -> Result<Started, ServiceError> {
     let mut began = Instant::now();
     let mut took = Vec::new();
     let mut note = |part: &str| {
@@ -71,7 +77,7 @@ pub(super) fn start(
         .stderr(Stdio::Inherit)
         .spawn()?;
     note("sandbox");
-    wait_for_word(word, sandbox.pidfd(), READY_LIMIT).map_err(io_error("browserd"))?;
+    let said = wait_for_word(word, sandbox.pidfd(), READY_LIMIT).map_err(io_error("browserd"))?;
     note("browser");
     ask_ready(address).map_err(io_error("browserd"))?;
     let proof = launcher::prove_renderer(sandbox.program_pid(), RENDERER_LIMIT).map_err(|seen| {
@@ -79,7 +85,8 @@ pub(super) fn start(
     })?;
     note("proof");
     eprintln!("supervisor: browserd as process {} with {proof:?}", sandbox.program_pid());
-    Ok((sandbox, took))
+    let cdp_endpoint = said.split(' ').find_map(|word| host::cdp_endpoint(address, word));
+    Ok(Started { sandbox, cdp_endpoint, took })
 }
 
 fn policy(orders: &Orders, program: &Path, data: &Path) -> Policy {
@@ -123,8 +130,8 @@ fn no_watching() -> SyscallRule {
     }
 }
 
-/// Wait for browserd's one line: ready, or why it never will be. Its end is the end of the wait.
-fn wait_for_word(word: OwnedFd, process: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
+/// Wait for browserd's one line: ready and where, or why it never will be. Its end is the end of the wait.
+fn wait_for_word(word: OwnedFd, process: BorrowedFd<'_>, patience: Duration) -> io::Result<String> {
     let deadline = Instant::now() + patience;
     let mut pipe = File::from(word);
     let mut line = Vec::new();
@@ -152,7 +159,7 @@ fn wait_for_word(word: OwnedFd, process: BorrowedFd<'_>, patience: Duration) -> 
         if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
             let said = String::from_utf8_lossy(&line[..end]).into_owned();
             return match said.split_once(' ') {
-                Some(("ready", _)) => Ok(()),
+                Some(("ready", whereabouts)) => Ok(whereabouts.to_owned()),
                 Some(("failed", why)) => Err(io::Error::other(format!("its browser does not start: {why}"))),
                 _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("it said {said:?}"))),
             };
@@ -184,7 +191,7 @@ mod tests {
     use crate::host::linux::pidfd;
 
     /// What comes of a browserd that says this and closes its line.
-    fn heard(said: &str) -> Result<(), String> {
+    fn heard(said: &str) -> Result<String, String> {
         let (ours, theirs) = pipe2(OFlag::O_CLOEXEC).unwrap();
         File::from(theirs).write_all(said.as_bytes()).unwrap();
         let process = pidfd::open(std::process::id()).unwrap();
@@ -198,7 +205,8 @@ mod tests {
 
     #[test]
     fn only_its_own_word_makes_it_ready() {
-        assert_eq!(heard("ready http://10.87.0.1:8080\n"), Ok(()));
+        assert_eq!(heard("ready http://10.87.0.1:8080\n").unwrap(), "http://10.87.0.1:8080");
+        assert_eq!(heard("ready http://x ws://x/y\n").unwrap(), "http://x ws://x/y");
         assert!(heard("failed exit status 127\n").unwrap_err().contains("exit status 127"));
         assert!(heard("ready").unwrap_err().contains("without a word"));
         assert!(heard("").unwrap_err().contains("without a word"));

@@ -79,7 +79,9 @@ pub(super) enum Answer {
     /// It answers here; its start took this long, part by part.
     Ready {
         endpoint: String,
-        // A supervisor that an earlier version started does not tell.
+        // A supervisor that an earlier version started does not tell the rest.
+        #[serde(default)]
+        cdp_endpoint: Option<String>,
         #[serde(default)]
         took: Vec<(String, f64)>,
     },
@@ -197,9 +199,7 @@ fn reply(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
 fn answer(service: Option<&Result<Service, (String, bool)>>) -> Answer {
     match service {
         None => Answer::Idle,
-        Some(Ok(service)) => {
-            Answer::Ready { endpoint: service.endpoint().to_owned(), took: service.took().to_vec() }
-        }
+        Some(Ok(service)) => service.ready(),
         Some(Err((message, not_ready))) => Answer::Failed { message: message.clone(), not_ready: *not_ready },
     }
 }
@@ -215,6 +215,6 @@ mod tests {
         assert!(!serde_json::from_str::<Orders>(orders).unwrap().warm_up);
         let answer: Answer =
             serde_json::from_str(r#"{"service":"ready","endpoint":"http://10.0.0.1:8080"}"#).unwrap();
-        assert!(matches!(answer, Answer::Ready { took, .. } if took.is_empty()));
+        assert!(matches!(answer, Answer::Ready { cdp_endpoint: None, took, .. } if took.is_empty()));
     }
 }

@@ -1,6 +1,6 @@
 //! What runs in a clone: browserd, or without it the browser itself with its debugging pipe as a socket.
 
-use super::{Orders, browserd, relay};
+use super::{Answer, Orders, browserd, relay};
 use crate::host::linux::jail;
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
 use launcher::{Browser, Config, LaunchError, Launcher};
@@ -48,6 +48,7 @@ pub(super) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Ser
 /// A service that is ready. It ends with the supervisor.
 pub(super) struct Service {
     endpoint: String,
+    cdp_endpoint: Option<String>,
     took: Vec<(String, f64)>,
     /// Dropping it would end it.
     running: Running,
@@ -68,10 +69,12 @@ impl Service {
         }
         match &orders.browserd {
             Some((program, address)) => {
-                let (sandbox, took) = browserd::start(orders, program, *address)?;
+                let browserd::Started { sandbox, cdp_endpoint, took } =
+                    browserd::start(orders, program, *address)?;
                 follow(&sandbox)?;
                 Ok(Service {
                     endpoint: format!("http://{address}"),
+                    cdp_endpoint,
                     took,
                     running: Running::Browserd(Box::new(sandbox), *address),
                 })
@@ -117,6 +120,7 @@ impl Service {
         .map_err(io_error("the threads of the browser's socket"))?;
         Ok(Service {
             endpoint: format!("cdp+unix://{}", socket.display()),
+            cdp_endpoint: None,
             took: Vec::new(),
             running: Running::Browser(Box::new(browser)),
         })
@@ -133,14 +137,13 @@ impl Service {
         }
     }
 
-    /// How long the parts of its start took.
-    pub(super) fn took(&self) -> &[(String, f64)] {
-        &self.took
-    }
-
-    /// Where it answers.
-    pub(super) fn endpoint(&self) -> &str {
-        &self.endpoint
+    /// What is told of it.
+    pub(super) fn ready(&self) -> Answer {
+        Answer::Ready {
+            endpoint: self.endpoint.clone(),
+            cdp_endpoint: self.cdp_endpoint.clone(),
+            took: self.took.clone(),
+        }
     }
 }
 
