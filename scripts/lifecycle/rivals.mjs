@@ -46,7 +46,7 @@ export const hostd = (client, chromium, launch) => ({
     return { clone };
   },
   async connect({ clone }) {
-    const browser = await chromium.connectOverCDP(clone.endpoint);
+    const browser = await chromium.connectOverCDP(clone.cdp_endpoint);
     return { clone, browser, page: await pageOf(browser) };
   },
   goto,
