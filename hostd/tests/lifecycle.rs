@@ -3,10 +3,14 @@
 
 mod rig;
 
-use hostd::api::{CloneId, CloneState, ErrorCode, Limits, ListParams, ProgressState, ReapParams, ReapReason};
+use hostd::api::{
+    CloneId, CloneState, CreateResult, ErrorCode, Limits, ListParams, ProgressState, ReapParams, ReapReason,
+    RpcError,
+};
 use hostd::clock::Clock;
 use hostd::host::fake::{Fault, FaultKind, HostCall};
 use hostd::host::{HostErrorKind, Part};
+use hostd::lifecycle::ProgressSink;
 use rig::{Rig, SLOTS, caller, operator, params, request, slot};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -678,6 +682,71 @@ fn a_mount_under_somebody_elses_jail_stays_recorded_until_that_is_stopped() {
         rig.host.stop_foreign_jail(slot(1));
         rig.engine.reconcile_now().await;
         assert_eq!(rig.states()["browsertask001"], CloneState::Quarantined);
+        assert!(rig.host.ours().is_empty(), "{:?}", rig.host.ours());
+    });
+}
+
+/// The steps of a create as its caller hears of them.
+async fn heard(rig: &Rig) -> (Result<CreateResult, RpcError>, Vec<(String, ProgressState)>) {
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let heard = steps.clone();
+    let sink: ProgressSink =
+        Arc::new(move |_, step, state, _| heard.lock().unwrap().push((step.to_owned(), state)));
+    let made = rig.engine.create(&caller(1000), request("a"), Some(sink)).await;
+    (made, std::mem::take(&mut *steps.lock().unwrap()))
+}
+
+#[test]
+fn parts_that_do_not_need_each_other_are_made_at_the_same_time() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        rig.host.make_parts_at_once();
+        rig.host.set_latency(Duration::from_millis(10));
+        // The browser comes up while its way out is still being granted.
+        rig.host.inject(Fault::once(HostCall::EnsureEgress, FaultKind::Delay(Duration::from_secs(1))));
+        let (made, steps) = heard(&rig).await;
+        let clone = made.unwrap().clone;
+        assert_eq!(clone.state, CloneState::Ready);
+        let at = |step: &str, state| {
+            let wanted = (step.to_owned(), state);
+            steps
+                .iter()
+                .position(|heard| *heard == wanted)
+                .unwrap_or_else(|| panic!("{wanted:?} in {steps:?}"))
+        };
+        let (began, ended) = (ProgressState::Started, ProgressState::Done);
+        for step in ["limits", "network"] {
+            assert!(at(step, began) < at("storage", ended), "{steps:?}");
+        }
+        for step in ["storage", "limits", "network"] {
+            assert!(at(step, ended) < at("jail", began), "{steps:?}");
+        }
+        assert!(at("network", ended) < at("egress", began) && at("jail", ended) < at("service", began));
+        assert!(at("service", ended) < at("egress", ended), "{steps:?}");
+        assert_eq!(rig.host.table().len(), 1, "and the create waited for both");
+        rig.destroy(&clone).await.unwrap();
+        assert!(rig.host.ours().is_empty());
+    });
+}
+
+#[test]
+fn what_is_under_way_is_waited_for_before_it_is_taken_away() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        rig.host.make_parts_at_once();
+        rig.host.set_latency(Duration::from_millis(10));
+        let fail = FaultKind::FailBefore(HostErrorKind::NoSpace);
+        rig.host.inject(Fault::once(HostCall::EnsureStorage, fail));
+        rig.host.inject(Fault::once(HostCall::EnsureNetwork, FaultKind::Delay(Duration::from_secs(1))));
+        let (made, steps) = heard(&rig).await;
+        let error = made.unwrap_err();
+        assert_eq!(error.data.step.as_deref(), Some("storage"), "the first failure: {error:?}");
+        let network =
+            steps.iter().position(|(step, state)| step == "network" && *state == ProgressState::Done);
+        let walk = steps.iter().position(|(step, _)| step == "egress").expect("the walk cuts it off first");
+        assert!(network.expect("it was made") < walk, "{steps:?}");
+        let begun = |step: &str| steps.iter().any(|(heard, _)| heard == step);
+        assert!(!begun("jail") && !begun("service"), "{steps:?}");
         assert!(rig.host.ours().is_empty(), "{:?}", rig.host.ours());
     });
 }

@@ -331,6 +331,25 @@ fn members_outlive_a_crash_if_they_are_well() {
 }
 
 #[test]
+fn a_clone_that_was_bound_and_never_woken_wakes_at_the_next_start() {
+    on_paused_time(async {
+        let mut rig = with_pool(1, |_| {}).await;
+        let member = rig.members().remove(0);
+        rig.host.inject(Fault::once(HostCall::Thaw, FaultKind::Hang));
+        let engine = rig.engine.clone();
+        tokio::spawn(async move { engine.create(&caller(1000), request("a"), None).await });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(rig.host.frozen().len(), 1, "it was written down and nothing else");
+        rig.restart().await;
+        rig.settle().await;
+        assert_eq!(rig.check_settled("after the start"), 1);
+        let again = rig.create("a").await.unwrap();
+        assert_eq!((again.renewed, launch(&again)), (true, Launch::Warm));
+        assert_eq!((again.clone.name, again.clone.state), (member, CloneState::Ready));
+    });
+}
+
+#[test]
 fn a_crash_while_a_member_is_made_leaves_nothing() {
     on_paused_time(async {
         let mut rig = Rig::with(|config| config.pool.size = 1).await;

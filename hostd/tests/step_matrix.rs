@@ -16,10 +16,14 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
     Create,
+    /// The same on a host that makes parts at the same time.
+    CreateAtOnce,
     Destroy,
     Reap,
     /// A create whose last step fails, so that everything made before has to go again.
     Rollback,
+    /// The same on a host that makes parts at the same time.
+    RollbackAtOnce,
     /// A create that takes a member of this flavour from the warm pool.
     Claim(Flavor),
     /// A member of this flavour is made.
@@ -32,11 +36,13 @@ enum Operation {
     Evict,
 }
 
-const OPERATIONS: [Operation; 12] = [
+const OPERATIONS: [Operation; 14] = [
     Operation::Create,
+    Operation::CreateAtOnce,
     Operation::Destroy,
     Operation::Reap,
     Operation::Rollback,
+    Operation::RollbackAtOnce,
     Operation::Claim(Flavor::Ready),
     Operation::Claim(Flavor::Basic),
     Operation::Refill(Flavor::Ready),
@@ -54,7 +60,8 @@ impl Operation {
     /// The flavour of the warm pool, if the operation has one.
     fn pool(self) -> Option<Flavor> {
         match self {
-            Operation::Create | Operation::Destroy | Operation::Reap | Operation::Rollback => None,
+            Operation::Create | Operation::CreateAtOnce | Operation::Destroy | Operation::Reap => None,
+            Operation::Rollback | Operation::RollbackAtOnce => None,
             Operation::Claim(flavor) | Operation::Refill(flavor) | Operation::Drain(flavor) => Some(flavor),
             Operation::DestroyBesidePool | Operation::Evict => Some(Flavor::Ready),
         }
@@ -71,13 +78,19 @@ impl Operation {
             }
         })
         .await;
+        if matches!(self, Operation::CreateAtOnce | Operation::RollbackAtOnce) {
+            rig.host.make_parts_at_once();
+            // So that they really overlap.
+            rig.host.set_latency(Duration::from_millis(10));
+        }
         let neighbour = rig.create("neighbour").await.unwrap();
         assert_eq!(neighbour.clone.state, CloneState::Ready);
         if !matches!(self, Operation::Refill(_) | Operation::DestroyBesidePool) {
             rig.refill().await;
         }
         let clone = match self {
-            Operation::Create | Operation::Claim(_) | Operation::Refill(_) | Operation::Evict => None,
+            Operation::Create | Operation::CreateAtOnce | Operation::Claim(_) => None,
+            Operation::Refill(_) | Operation::Evict => None,
             Operation::Drain(_) => {
                 rig.clock.advance(Duration::from_secs(MAX_AGE + 1));
                 None
@@ -87,7 +100,7 @@ impl Operation {
                 rig.refill().await;
                 Some(clone)
             }
-            Operation::Rollback => {
+            Operation::Rollback | Operation::RollbackAtOnce => {
                 let kind = FaultKind::FailAfter(HostErrorKind::Failed);
                 rig.host.inject(Fault::once(HostCall::EnsureService, kind));
                 None
@@ -109,7 +122,11 @@ impl Operation {
         let engine = rig.engine.clone();
         let work = async move {
             match self {
-                Operation::Create | Operation::Rollback | Operation::Claim(_) => {
+                Operation::Create
+                | Operation::CreateAtOnce
+                | Operation::Rollback
+                | Operation::RollbackAtOnce
+                | Operation::Claim(_) => {
                     let _ = engine.create(&rig::caller(1000), rig::request("victim"), None).await;
                 }
                 Operation::Evict => {
@@ -151,9 +168,10 @@ impl Operation {
         let neighbour = list.values().any(of_neighbour);
         assert!(neighbour, "{context}: the neighbour was harmed: {list:?}");
         let most = match self {
-            Operation::Create | Operation::Claim(_) | Operation::Evict => 2,
+            Operation::Create | Operation::CreateAtOnce | Operation::Claim(_) | Operation::Evict => 2,
             Operation::Destroy | Operation::DestroyBesidePool if died => 2,
-            Operation::Destroy | Operation::DestroyBesidePool | Operation::Reap | Operation::Rollback => 1,
+            Operation::Destroy | Operation::DestroyBesidePool | Operation::Reap => 1,
+            Operation::Rollback | Operation::RollbackAtOnce => 1,
             Operation::Refill(_) | Operation::Drain(_) => 1,
         };
         assert!(clones <= most, "{context}: {list:?}");
@@ -276,6 +294,7 @@ async fn faults_of(operation: Operation) {
 fn faults_of_create() {
     rig::runtime().block_on(async {
         faults_of(Operation::Create).await;
+        faults_of(Operation::CreateAtOnce).await;
     });
 }
 
@@ -297,6 +316,7 @@ fn faults_of_reap() {
 fn faults_of_rollback() {
     rig::runtime().block_on(async {
         faults_of(Operation::Rollback).await;
+        faults_of(Operation::RollbackAtOnce).await;
     });
 }
 

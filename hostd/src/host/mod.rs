@@ -334,6 +334,12 @@ pub trait Host: Send + Sync + 'static {
         false
     }
 
+    /// Whether the making of a part has to wait until an earlier one is there. Without a word to the contrary they are
+    /// made one after the other.
+    fn waits_for(&self, _part: Part, _earlier: Part) -> bool {
+        true
+    }
+
     /// How the firewall is.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
 

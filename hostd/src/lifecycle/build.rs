@@ -10,6 +10,8 @@ use super::walk::{Ended, Walked};
 use crate::api::{CreateResult, Launch, RpcError};
 use crate::host::{CloneSpec, Host, HostError, HostErrorKind, Service};
 use crate::record::{Phase, Record};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::sync::Arc;
 
 impl<H: Host> Inner<H> {
@@ -19,11 +21,11 @@ impl<H: Host> Inner<H> {
         record: Record,
         steps: &[Step],
         launch: Launch,
-        mut progress: Progress,
+        progress: Progress,
         listeners: &Listeners,
     ) -> Result<CreateResult, RpcError> {
         let spec = reconcile::spec(&record, &self.pool);
-        let service = match self.run_steps(record.pool, &spec, steps, &mut progress).await {
+        let service = match self.run_steps(record.pool, &spec, steps, &progress).await {
             Ok(service) => service.unwrap_or_default(),
             Err(error) => return Err(self.roll_back(record, error, listeners).await),
         };
@@ -48,25 +50,44 @@ impl<H: Host> Inner<H> {
         CreateResult { clone: self.describe(ready, &owner), renewed: false }
     }
 
-    /// Run these steps; of a clone that is made ahead, with callers first. Answers where the service is, if it was among
-    /// them.
+    /// Run these steps, each as soon as those are done that the host says it waits for: the browser comes up while the rest
+    /// is finished. Of a clone that is made ahead they are run one by one, with callers first. Answers where the service
+    /// is, if it was among them.
+    ///
+    /// After a failure nothing is begun any more, and what is under way is waited for: what is taken away again must not
+    /// be made at the same time.
     pub(super) async fn run_steps(
         self: &Arc<Self>,
         ahead: bool,
         spec: &CloneSpec,
         steps: &[Step],
-        progress: &mut Progress,
+        progress: &Progress,
     ) -> Result<Option<Service>, RpcError> {
-        let mut service = None;
-        for step in steps.iter().copied() {
-            if ahead {
-                self.may_go_on().await?;
+        let run = |step: Step| async move {
+            (step, progress.step(&step.to_string(), self.run_step(step, spec)).await)
+        };
+        let waits = |step: Step, earlier: Step| ahead || self.host.waits_for(step.part(), earlier.part());
+        let (mut to_begin, mut to_end) = (steps.to_vec(), steps.to_vec());
+        let mut running = FuturesUnordered::new();
+        let (mut service, mut failed) = (None, None);
+        loop {
+            if failed.is_none() && !to_begin.is_empty() {
+                if ahead {
+                    self.may_go_on().await?;
+                }
+                let begins = |step: &mut Step| {
+                    !to_end.iter().any(|earlier| *earlier < *step && waits(*step, *earlier))
+                };
+                running.extend(to_begin.extract_if(.., begins).map(run));
             }
-            let made = progress.step(&step.to_string(), self.run_step(step, spec)).await;
-            let answer = made.map_err(|error| host_error(&error).step(step).about(&spec.names.name))?;
-            service = answer.or(service);
+            let Some((step, made)) = running.next().await else { break };
+            to_end.retain(|left| *left != step);
+            match made {
+                Ok(answer) => service = answer.or(service),
+                Err(error) => failed = failed.or(Some(host_error(&error).step(step).about(&spec.names.name))),
+            }
         }
-        Ok(service)
+        failed.map_or(Ok(service), Err)
     }
 
     pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<Service>, HostError> {

@@ -1,9 +1,10 @@
 //! A create that takes a clone from the warm pool.
 //!
 //! The order is the point. Reserving is done in memory under the book's lock, so two creates never get the same member
-//! and caps hold. The member is thawed and proven before anything is written: whoever dies up to here leaves a member
-//! that nobody has. Then one write binds request, tenant, owner, limits and deadline to it, whole or not at all, and only
-//! then the caller hears of it.
+//! and caps hold. One write binds request, tenant, owner, limits and deadline to it, whole or not at all: whoever dies
+//! before it leaves a member that nobody has, whoever dies after it a clone that the same request finds again, and that the
+//! next look thaws if nobody did. The member wakes and is proven during that write, since a browser that wakes keeps every
+//! processor busy, and the caller hears of it when both are done. One that is not well is taken away in spite of the write.
 //!
 //! The only sync that a caller waits for is that of the audit log, whose promise is about the power as well; why that
 //! write needs none is said at [`Store::save`](crate::record::Store::save).
@@ -138,10 +139,7 @@ impl<H: Host> Inner<H> {
         let Reserved { member, bound, flavor, .. } = reserved;
         let spec = reconcile::spec(bound, &self.pool);
         let name = spec.names.name.as_str();
-        let mut progress = Progress::new(&spec.names.name, listeners);
-        if *flavor == Flavor::Ready {
-            progress.step("thaw", self.bounded(name, self.host.thaw(&spec.names))).await?;
-        }
+        let progress = Progress::new(&spec.names.name, listeners);
         if bound.limits != member.limits {
             progress.step("limits", self.run_step(Step::Limits, &spec)).await?;
         }
@@ -151,12 +149,23 @@ impl<H: Host> Inner<H> {
             }
             _ => return self.finish_basic(bound.clone(), &spec, progress, listeners).await,
         };
-        progress.step("service", self.prove_service(&spec.names)).await?;
-        let stages = progress.stages();
-        let phase = Phase::Ready { endpoint, cdp_endpoint, stages: stages.clone(), launch: Launch::Warm };
-        let ready = Record { phase, ..bound.clone() };
-        let saved = self.save(&ready).await;
+        let ready = |stages| {
+            let (endpoint, cdp_endpoint) = (endpoint.clone(), cdp_endpoint.clone());
+            let phase = Phase::Ready { endpoint, cdp_endpoint, stages, launch: Launch::Warm };
+            Record { phase, ..bound.clone() }
+        };
+        let wake = async {
+            progress.step("thaw", self.bounded(name, self.host.thaw(&spec.names))).await?;
+            progress.step("service", self.prove_service(&spec.names)).await
+        };
+        // How long waking takes is not known yet; it is not written down.
+        let written = ready(progress.stages());
+        let (woken, saved) = tokio::join!(wake, self.save(&written));
+        woken?;
         saved.map_err(|error| Lost::Failed(self.state_unavailable(&error).about(&spec.names.name)))?;
+        let stages = progress.stages();
+        let ready = ready(stages.clone());
+        self.book().records.insert(ready.slot, ready.clone());
         for stage in &stages {
             self.metrics.stage(&stage.stage, Launch::Warm, stage.seconds);
         }

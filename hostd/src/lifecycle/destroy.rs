@@ -146,7 +146,7 @@ impl<H: Host> Inner<H> {
             );
         }
         let before = claim.ours(&seen).mounts;
-        let mut progress = Progress::new(&names.name, &listeners);
+        let progress = Progress::new(&names.name, &listeners);
         if !before.is_empty() {
             let work = self.bounded("mounts", self.host.unmount(&names, Unmount::Force));
             if let Err(error) = progress.step("force-unmount", work).await {

@@ -2,7 +2,7 @@
 
 use crate::api::{CloneName, ProgressState, StageTiming};
 use crate::timing;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::Instrument;
 
@@ -30,7 +30,8 @@ pub(super) struct Progress {
     name: CloneName,
     listeners: Listeners,
     began: Instant,
-    stages: Vec<StageTiming>,
+    /// In the order in which they began; some are under way at the same time.
+    stages: Mutex<Vec<StageTiming>>,
 }
 
 impl Progress {
@@ -39,29 +40,38 @@ impl Progress {
             name: name.clone(),
             listeners: listeners.clone(),
             began: Instant::now(),
-            stages: Vec::new(),
+            stages: Mutex::default(),
         }
     }
 
     /// Run one step, telling everybody and taking its time.
     pub(super) async fn step<T, E>(
-        &mut self,
+        &self,
         step: &str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let began = Instant::now();
+        let place = {
+            let mut all = self.all();
+            all.push(StageTiming { stage: step.to_owned(), seconds: 0.0 });
+            all.len() - 1
+        };
         self.listeners.tell(&self.name, step, ProgressState::Started, Duration::ZERO);
         let result = work.instrument(timing::part(step)).await;
         let took = began.elapsed();
         let state = if result.is_ok() { ProgressState::Done } else { ProgressState::Failed };
         self.listeners.tell(&self.name, step, state, took);
-        self.stages.push(StageTiming { stage: step.to_owned(), seconds: took.as_secs_f64() });
+        self.all()[place].seconds = took.as_secs_f64();
         result
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<StageTiming>> {
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All stages so far and their total.
     pub(super) fn stages(&self) -> Vec<StageTiming> {
         let total = StageTiming { stage: "total".into(), seconds: self.began.elapsed().as_secs_f64() };
-        self.stages.iter().cloned().chain([total]).collect()
+        self.all().iter().cloned().chain([total]).collect()
     }
 }

@@ -286,8 +286,8 @@ impl<H: Host> Inner<H> {
             Flavor::Ready => &Step::ALL[..],
             Flavor::Basic => &Step::ALL[..Step::ALL.len() - 1],
         };
-        let mut progress = Progress::new(&spec.names.name, &Listeners::default());
-        let service = self.run_steps(true, &slow, steps, &mut progress).await?;
+        let progress = Progress::new(&spec.names.name, &Listeners::default());
+        let service = self.run_steps(true, &slow, steps, &progress).await?;
         if slow.limits != spec.limits {
             self.run_step(Step::Limits, spec).await.map_err(|error| host_error(&error).step(Step::Limits))?;
         }

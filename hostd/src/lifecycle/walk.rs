@@ -44,9 +44,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<H: Host> Inner<H> {
     /// Take away everything in the slot that the claim covers.
-    pub(super) async fn walk(&self, names: &SlotNames, claim: Claim<'_>, mut progress: Progress) -> Walked {
+    pub(super) async fn walk(&self, names: &SlotNames, claim: Claim<'_>, progress: Progress) -> Walked {
         let left = ObservedClone::default();
-        let mut walk = Walk { inner: self, names, claim, progress: &mut progress, errors: Vec::new(), left };
+        let mut walk = Walk { inner: self, names, claim, progress: &progress, errors: Vec::new(), left };
         let ended = walk.run().await;
         let Walk { errors, left, .. } = walk;
         let stages = progress.stages();
@@ -67,7 +67,7 @@ struct Walk<'a, H> {
     inner: &'a Inner<H>,
     names: &'a SlotNames,
     claim: Claim<'a>,
-    progress: &'a mut Progress,
+    progress: &'a Progress,
     errors: Vec<String>,
     left: ObservedClone,
 }

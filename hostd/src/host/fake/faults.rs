@@ -3,6 +3,7 @@
 use crate::host::{HostError, HostErrorKind};
 use crate::slot::Slot;
 use std::fmt;
+use std::time::Duration;
 
 macro_rules! host_calls {
     ($($name:ident $word:literal $effect:literal;)*) => {
@@ -92,6 +93,8 @@ pub enum FaultKind {
     Half,
     /// The effect is run twice in a row; both must succeed.
     Twice,
+    /// Done, but so much later.
+    Delay(Duration),
     /// The process dies.
     Crash(When),
     /// On [`HostCall::StopJail`]: the jail stays dying for so many looks.

@@ -49,6 +49,7 @@ impl FakeHost {
         match verdict.fault {
             Some(FaultKind::FailBefore(kind)) => return Err(injected(call, slot, kind)),
             Some(FaultKind::Hang) => pending().await,
+            Some(FaultKind::Delay(time)) => tokio::time::sleep(time).await,
             Some(FaultKind::Crash(When::Before)) => panic_any(SimulatedCrash),
             _ => {}
         }
@@ -175,6 +176,16 @@ impl Host for FakeHost {
         let now = self.now();
         let look = |world: &mut World| Ok(world.observe(&self.shared.pool, names.slot, parts, &now));
         self.observe(HostCall::Look, Some(names.slot), look).await
+    }
+
+    /// As if the jail needed files, limits and the interface pair, and nothing needed the place in the table.
+    fn waits_for(&self, part: Part, earlier: Part) -> bool {
+        let needed = match part {
+            Part::Jail | Part::Service => earlier != Part::Egress,
+            Part::Egress => earlier == Part::Network,
+            _ => false,
+        };
+        needed || !self.shared.at_once.load(Ordering::SeqCst)
     }
 
     async fn egress_health(&self) -> HostResult<EgressHealth> {

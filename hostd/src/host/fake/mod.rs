@@ -26,7 +26,7 @@ use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use world::World;
@@ -45,6 +45,7 @@ struct Shared {
     faults: Mutex<FaultBook>,
     clock: Mutex<Arc<dyn Clock>>,
     latency: Mutex<Duration>,
+    at_once: AtomicBool,
     /// The simulated process that is alive; calls of earlier ones never answer.
     process: AtomicU64,
 }
@@ -80,6 +81,7 @@ impl FakeHost {
             faults: Mutex::default(),
             clock: Mutex::new(Arc::new(clock)),
             latency: Mutex::new(latency),
+            at_once: AtomicBool::new(false),
             process: AtomicU64::new(0),
         };
         FakeHost { shared: Arc::new(shared), process: 0 }
@@ -93,6 +95,11 @@ impl FakeHost {
     /// How long every call takes; half of it lies between the two transactions of an effect.
     pub fn set_latency(&self, per_call: Duration) {
         *lock(&self.shared.latency) = per_call;
+    }
+
+    /// Parts that do not need each other may be made at the same time from now on.
+    pub fn make_parts_at_once(&self) {
+        self.shared.at_once.store(true, Ordering::SeqCst);
     }
 
     /// Ask for a fault.

@@ -404,6 +404,18 @@ impl Host for LinuxHost {
         .await
     }
 
+    /// Nothing runs in a clone before its service is started; that needs its files and its network, not the way out, which
+    /// is closed until it is granted. The supervisor is started under the limits, whose step also makes the folder that the
+    /// network is kept in.
+    fn waits_for(&self, part: Part, earlier: Part) -> bool {
+        match part {
+            Part::Network | Part::Jail => earlier == Part::Limits,
+            Part::Egress => earlier == Part::Network,
+            Part::Service => earlier != Part::Egress,
+            _ => false,
+        }
+    }
+
     async fn egress_health(&self) -> HostResult<EgressHealth> {
         // Every create asks, and another thread would take longer to hear of it than this takes.
         if self.0.egress.is_proven() {
