@@ -166,6 +166,31 @@ fn a_member_whose_browser_died_is_passed_over() {
 }
 
 #[test]
+fn no_two_records_ever_name_one_request() {
+    on_paused_time(async {
+        let rig = with_pool(3, |_| {}).await;
+        let well = rig.members().pop().unwrap();
+        for dead in rig.members().iter().filter(|member| **member != well) {
+            rig.host.kill_browser(rig.engine.pool().slot_of_name(dead.as_str()).unwrap());
+        }
+        let records = rig.config.paths.state.join("records");
+        let most = std::sync::Arc::new(std::sync::Mutex::new(0));
+        let seen = most.clone();
+        rig.engine.store().set_hook(Some(Box::new(move |_| {
+            let files = std::fs::read_dir(&records).unwrap().map(|file| file.unwrap().path());
+            let naming = files.filter(|file| {
+                std::fs::read_to_string(file).unwrap().contains("\"request_id\": \"the-one\"")
+            });
+            let mut most = seen.lock().unwrap();
+            *most = naming.count().max(*most);
+        })));
+        assert_eq!(rig.create("the-one").await.unwrap().clone.name, well);
+        rig.settle().await;
+        assert_eq!(*most.lock().unwrap(), 1);
+    });
+}
+
+#[test]
 fn a_template_that_changed_is_never_handed_out() {
     on_paused_time(async {
         let rig = with_pool(2, |_| {}).await;

@@ -46,7 +46,7 @@ function targetsOf(one, floor, claim, density, growth) {
   ].map(([what, value, most]) => ({ what, value, most, kept: value <= most }));
 }
 
-export function report({ machine, load, browser, runs, figures, floors, claims, waterfalls, density, growth, primitives }, file) {
+export function report({ machine, load, stolen_percent, browser, runs, figures, floors, claims, waterfalls, density, growth, primitives }, file) {
   const table = {};
   for (const [name, byCount] of Object.entries(figures)) {
     for (const [atOnce, all] of Object.entries(byCount)) (table[atOnce] ??= {})[name] = summarize(all);
@@ -55,7 +55,7 @@ export function report({ machine, load, browser, runs, figures, floors, claims, 
   const claim = quantiles(claims);
   const targets = targetsOf(table[1], floor, claim, density, growth);
 
-  console.log(`${machine}; load before ${load}\n${browser}; milliseconds, medians unless said otherwise; ${runs} runs each\n`);
+  console.log(`${machine}; load before ${load}; ${stolen_percent.toFixed(1)} % of the processors taken by the hypervisor\n${browser}; milliseconds, medians unless said otherwise; ${runs} runs each\n`);
   printTable(table);
   console.log(`the bare browser's port listens after ${floor.listens.p50.toFixed(1)}, a page of it runs script after ${floor.page.p50.toFixed(1)}; `
     + `a cold create is ${(table[1]["hostd cold"].create.p50 / floor.listens.p50).toFixed(2)} times the first, and waits for the second`);
@@ -75,7 +75,7 @@ export function report({ machine, load, browser, runs, figures, floors, claims, 
     console.log(`with ${String(clones).padStart(3)} clones: ${CALLS.map((call) => `${call} ${calls[call].toFixed(2)}`).join(", ")} (fake host)`);
   }
   fs.mkdirSync(new URL(".", `file://${file}`).pathname, { recursive: true });
-  const all = { machine, load, browser, runs, table, floor, claim, targets, waterfalls, density, growth, primitives };
+  const all = { machine, load, stolen_percent, browser, runs, table, floor, claim, targets, waterfalls, density, growth, primitives };
   fs.writeFileSync(`${file}.json`, `${JSON.stringify(all, null, 1)}\n`);
   fs.writeFileSync(`${file}.svg`, picture(all));
   console.log(`written to ${file}.json and ${file}.svg`);

@@ -20,6 +20,12 @@ const PROFILED = 15;
 const folder = process.env.HOSTD_BENCH_INSIDE;
 const keep = { log: "" };
 
+/** Ticks of all processors since the boot, and those of them that the hypervisor gave to somebody else. */
+function ticks() {
+  const [, ...fields] = fs.readFileSync("/proc/stat", "utf8").split("\n")[0].split(/\s+/).map(Number);
+  return { all: fields.slice(0, 8).reduce((sum, each) => sum + each), stolen: fields[7] };
+}
+
 try {
   const base = path.join(folder, "a");
   const browser = template(programs, base);
@@ -44,6 +50,7 @@ try {
   const load = os.loadavg().map((each) => each.toFixed(1)).join(" ");
   const figures = {};
   const floors = [];
+  const before = ticks();
   for (const atOnce of [1, AT_ONCE]) {
     const rounds = Math.max(3, Math.ceil(Number(runs) / atOnce));
     // The first round warms caches and is not counted.
@@ -62,6 +69,7 @@ try {
       }
     }
   }
+  const after = ticks();
   const claims = JSON.parse(execFileSync(process.execPath, [new URL("claims.mjs", import.meta.url).pathname, path.join(base, "run/sock"), runs]));
   const density = await memory(warm.client, cold.client, chromium, () => bareBrowser.create());
   await warm.stop();
@@ -76,7 +84,7 @@ try {
   const curve = await growth(programs, path.join(folder, "c"));
   report({
     machine: `${os.cpus().length} processors (${os.cpus()[0].model.trim()}), ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}`,
-    load, browser, runs: Number(runs), figures, floors, claims, waterfalls, density, growth: curve,
+    load, stolen_percent: (after.stolen - before.stolen) / (after.all - before.all) * 100, browser, runs: Number(runs), figures, floors, claims, waterfalls, density, growth: curve,
     primitives: JSON.parse(fs.readFileSync(primitives, "utf8")).rows,
   }, result);
 } catch (error) {

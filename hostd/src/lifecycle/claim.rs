@@ -4,7 +4,7 @@
 //! and caps hold. One write binds request, tenant, owner, limits and deadline to it, whole or not at all: whoever dies
 //! before it leaves a member that nobody has, whoever dies after it a clone that the same request finds again, and that the
 //! next look thaws if nobody did. The member wakes and is proven during that write, since a browser that wakes keeps every
-//! processor busy, and the caller hears of it when both are done. One that is not well is taken away in spite of the write.
+//! processor busy, and the caller hears of it when both are done. One that is not well is no longer bound before another is.
 //!
 //! The only sync that a caller waits for is that of the audit log, whose promise is about the power as well; why that
 //! write needs none is said at [`Store::save`](crate::record::Store::save).
@@ -161,8 +161,13 @@ impl<H: Host> Inner<H> {
         // How long waking takes is not known yet; it is not written down.
         let written = ready(progress.stages());
         let (woken, saved) = tokio::join!(wake, self.save(&written));
-        woken?;
-        saved.map_err(|error| Lost::Failed(self.state_unavailable(&error).about(&spec.names.name)))?;
+        let unwritten = |error| Lost::Failed(self.state_unavailable(&error).about(&spec.names.name));
+        if let Err(error) = woken {
+            // No two records may name one request, and the next member will.
+            self.save(member).await.map_err(unwritten)?;
+            return Err(error.into());
+        }
+        saved.map_err(unwritten)?;
         let stages = progress.stages();
         let ready = ready(stages.clone());
         self.book().records.insert(ready.slot, ready.clone());
