@@ -123,12 +123,14 @@ fn members_stand_still_and_wake_up_well() {
                 let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
                 let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
             }
+            // One that is killed at the very moment of the claim would be alive a moment ago; this one is dead.
+            until("its processes are dead", async || processes(doomed.as_str()).is_empty()).await;
             let other = claim(&home, &client, create("other")).await;
             assert_ne!(other.name, doomed);
             let seen = tokio::task::block_in_place(|| title(other.endpoint.as_ref().unwrap()));
             assert_eq!(seen.0, "rendered", "{seen:?}");
             let now = filled(&home, &client).await;
-            assert_eq!((now.hits, now.drained), (2, 1), "{now:?}");
+            assert_eq!((now.hits, now.drained), (2, 1), "{now:?}\n{}", home.log());
             destroy(&client, &clone).await;
             destroy(&client, &other).await;
             daemon.stop().await;
