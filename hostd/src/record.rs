@@ -71,7 +71,7 @@ pub enum Phase {
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// How long its create's stages took.
+        /// How long its create's stages took; of a claim only those before its member woke, which is while this is written.
         stages: Vec<StageTiming>,
         /// How it came to be.
         #[serde(default)]
