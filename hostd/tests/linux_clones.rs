@@ -12,6 +12,7 @@ mod life;
 use hostd::api::CloneState;
 use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine};
 use life::{block_on, home, made, params, same, until_empty};
+use std::fs;
 use std::time::Instant;
 
 fn cycles(usual: usize) -> usize {
@@ -64,6 +65,55 @@ fn a_page_is_rendered_and_nothing_is_left() {
             }
             same(&before, &lab.inventory(home.path()));
             daemon.stop().await;
+        });
+    });
+}
+
+/// Where the mounts are that a process sees.
+fn mounts(process: &str) -> Vec<String> {
+    let all = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
+    all.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect()
+}
+
+/// Else a clone's start would take the longer the more of them there are, and what one holds another could not destroy.
+#[test]
+fn a_clone_sees_no_mount_of_another() {
+    in_private_machine("a_clone_sees_no_mount_of_another", |lab| {
+        let before = mounts("self");
+        let home = home(lab, &[]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let first = made(&client, "first", &home).await;
+            let second = made(&client, "second", &home).await;
+            let names = [first.name.as_str(), second.name.as_str()];
+            let sees = |process: &str, name: &str| mounts(process).iter().any(|place| place.contains(name));
+            let mut inside = 0;
+            for entry in fs::read_dir("/proc").unwrap().flatten() {
+                let process = entry.file_name().into_string().unwrap();
+                let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+                // hostd itself, with its supervisors, and this test are on the host.
+                let ours = ["hostd\0supervise-clone", "hostd\0--config", "linux_clones"];
+                if process.parse::<u32>().is_ok() && !ours.iter().any(|word| line.contains(word)) {
+                    inside += 1;
+                    assert!(!names.iter().all(|name| sees(&process, name)), "{line:?} sees both clones");
+                }
+            }
+            assert!(inside > 6, "processes of two clones");
+            assert!(names.iter().all(|name| sees("self", name)), "on the host both are seen");
+            // A hostd that finds clones finds their folders as they are, and the last one takes them off.
+            let with_two = mounts("self");
+            daemon.kill9().await;
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let third = made(&client, "third", &home).await;
+            for clone in [first, second, third] {
+                client.destroy(params(&clone)).await.expect("a destroy");
+            }
+            until_empty(&daemon).await;
+            assert_eq!(mounts("self").len() + 6, with_two.len());
+            daemon.stop().await;
+            assert_eq!(mounts("self"), before);
         });
     });
 }

@@ -429,4 +429,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// Destroy files that were moved aside: one try.
     fn destroy_aside(&self, clone_id: &CloneId) -> impl Future<Output = HostResult<()>> + Send;
+
+    /// hostd ends: take away what only a running one needs. Clones that are left keep all they have.
+    fn close(&self) {}
 }

@@ -379,6 +379,7 @@ impl<H: Host> Engine<H> {
             }
         };
         let _ = tokio::time::timeout(grace, all_ended).await;
+        self.0.host.close();
         self.0.active.load(Ordering::SeqCst)
     }
 }

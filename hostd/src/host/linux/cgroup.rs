@@ -80,7 +80,7 @@ fn enable(root: &Path, parent: &Path) -> Result<(), String> {
 fn move_aside(parent: &Path) -> io::Result<()> {
     let holder = parent.join(HOLDER);
     files::make_folders(&holder, 0o755)?;
-    for process in processes(parent)? {
+    for process in processes(parent)?.into_iter().flatten() {
         match std::fs::write(holder.join("cgroup.procs"), process.to_string()) {
             // It ended meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -134,11 +134,11 @@ fn rounded(file: &str, value: &str) -> String {
     }
 }
 
-/// The clone's processes, by the kernel's word.
-pub(super) fn processes(cgroup: &Path) -> io::Result<Vec<u32>> {
+/// The processes in a cgroup, by the kernel's word; `None`: there is no such cgroup.
+pub(super) fn processes(cgroup: &Path) -> io::Result<Option<Vec<u32>>> {
     match std::fs::read_to_string(cgroup.join("cgroup.procs")) {
-        Ok(text) => Ok(text.lines().filter_map(|line| line.parse().ok()).collect()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Ok(text) => Ok(Some(text.lines().filter_map(|line| line.parse().ok()).collect())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }

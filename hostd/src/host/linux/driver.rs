@@ -1,7 +1,7 @@
 //! The clones' files by either storage driver.
 
 use super::errors::doing;
-use super::mounts::Mount;
+use super::mounts::{self, Mount};
 use super::storage::Overlay;
 use super::template::{self, Template};
 use super::{checks, zfs};
@@ -14,7 +14,7 @@ use crate::host::{CloneSpec, HostErrorKind, HostResult, Part, StorageSeen, Unmou
 use crate::slot::{Pool, Slot, SlotNames};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How the clones' files are kept.
 #[derive(Debug)]
@@ -100,6 +100,22 @@ impl Storage {
             (Storage::Zfs(zfs), Some(names)) if parts.contains(&Part::Storage) => zfs.look_at(names).await,
             (Storage::Zfs(zfs), None) if parts.contains(&Part::Storage) => zfs.look_all().await,
             _ => Ok(Datasets::default()),
+        }
+    }
+
+    /// The mounts that a look needs: those of one clone, or all.
+    pub(super) fn mounts(&self, only: Option<&SlotNames>) -> io::Result<Vec<Mount>> {
+        match (self, only) {
+            (Storage::Overlay(overlay, _), Some(names)) => overlay.mounts(names),
+            _ => mounts::all(),
+        }
+    }
+
+    /// The folder of all clones, where every mount in it is of our making. ZFS mounts what it likes, when it likes.
+    pub(super) fn own_folder(&self) -> Option<&Path> {
+        match self {
+            Storage::Overlay(overlay, _) => Some(overlay.clones()),
+            Storage::Zfs(_) => None,
         }
     }
 

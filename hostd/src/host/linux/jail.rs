@@ -12,6 +12,7 @@
 //! Which process the supervisor is, the kernel tells: the one that holds the lock of the file `jail`. A process number
 //! written down somewhere could be another's by now; a lock ends with its process.
 
+use super::apart::Apart;
 use super::errors::{Doing, doing, failed};
 use super::files;
 use super::supervisor::{Answer, Orders, Request};
@@ -108,7 +109,7 @@ fn converse(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
 }
 
 /// Start the supervisor and wait until it holds its lock and listens.
-pub(super) async fn start(run: PathBuf, orders: Orders) -> HostResult<()> {
+pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&Apart>) -> HostResult<()> {
     let name = orders.name.clone();
     let what = Doing { object: format!("jail of {name}"), hint: "look at hostd's log" };
     match look(&run).map_err(|error| what.failed("cannot be looked at", &error))? {
@@ -137,6 +138,8 @@ pub(super) async fn start(run: PathBuf, orders: Orders) -> HostResult<()> {
             .open(run.join(LOG))
     };
     let log = prepare().map_err(|error| what.failed("cannot be prepared", &error))?;
+    let nowhere = apart.map(Apart::nowhere).transpose();
+    let nowhere = nowhere.map_err(|error| what.failed("its mounts cannot be kept apart", &error))?;
     // The running program itself, also when its file was replaced by an update meanwhile.
     let child = tokio::process::Command::new("/proc/self/exe")
         .arg0("hostd")
@@ -144,7 +147,7 @@ pub(super) async fn start(run: PathBuf, orders: Orders) -> HostResult<()> {
         .arg(&run)
         .env_clear()
         .current_dir("/")
-        .stdin(Stdio::null())
+        .stdin(nowhere.map_or_else(Stdio::null, Stdio::from))
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()

@@ -14,6 +14,7 @@
 //! Everything is done by system calls and netlink. The one program that is run is `nft`, to load the rules as one
 //! transaction. All work blocks, shortly, so it is done on threads made for that.
 
+mod apart;
 mod cgroup;
 mod checks;
 mod driver;
@@ -30,6 +31,7 @@ mod pidfd;
 mod processes;
 mod rtnl;
 pub mod show;
+mod statmount;
 mod storage;
 mod supervisor;
 mod template;
@@ -44,6 +46,7 @@ use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, Process
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Pool, Slot, SlotNames};
+use apart::Apart;
 use driver::Storage;
 use egress::Egress;
 use errors::{Doing, failed};
@@ -74,6 +77,8 @@ struct Inner {
     egress: Arc<Egress>,
     /// The clones' run folders.
     run: PathBuf,
+    /// Where this storage's mounts can be kept apart.
+    apart: Option<Apart>,
 }
 
 impl LinuxHost {
@@ -89,6 +94,7 @@ impl LinuxHost {
         let storage = Storage::open(config, pool).map_err(|error| {
             failed(clones.display().to_string(), "no folder for the clones", &error, hint)
         })?;
+        let apart = storage.own_folder().and_then(|clones| Apart::keep(&[clones, &run]));
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = Keeper::find(&config.linux.cgroup);
         if limits::has_rates(&config.clone_limits.grant(None)) {
@@ -106,6 +112,7 @@ impl LinuxHost {
             freezer: Freezer::default(),
             egress,
             run,
+            apart,
         })))
     }
 
@@ -176,7 +183,10 @@ impl Inner {
         let wanted = |part| parts.contains(&part);
         let what = Doing { object: "/proc".into(), hint: "hostd needs /proc" };
         let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
-            true => mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?,
+            true => self
+                .storage
+                .mounts(only)
+                .map_err(|error| what.failed("the mounts cannot be listed", &error))?,
             false => Vec::new(),
         };
         let began = self.egress.moment();
@@ -252,6 +262,7 @@ impl Inner {
             network: network::pin(&run),
             cgroup: self.keeper.cgroup(names.name.as_str()),
             limits: spec.limits,
+            apart: self.apart.is_some(),
             warm_up: spec.warm_up,
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
@@ -466,7 +477,7 @@ impl Host for LinuxHost {
         let (browser, _) = self.0.storage.template(&spec.snapshot).await?;
         let wanted = spec.clone();
         let orders = self.blocking(move |inner| Ok(inner.orders(&wanted, browser))).await?;
-        jail::start(self.0.run(&spec.names), orders).await
+        jail::start(self.0.run(&spec.names), orders, self.0.apart.as_ref()).await
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
@@ -553,5 +564,11 @@ impl Host for LinuxHost {
 
     async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
         self.0.storage.destroy_aside(clone_id).await
+    }
+
+    fn close(&self) {
+        if let Some(apart) = &self.0.apart {
+            apart.let_go();
+        }
     }
 }

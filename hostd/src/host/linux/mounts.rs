@@ -1,16 +1,24 @@
 //! What is mounted where, in the kernel's words.
+//!
+//! The list of all mounts has three lines for every clone, and the kernel takes microseconds for each. So what is asked
+//! about one clone is asked of the kernel for that clone alone ([`statmount`], Linux 6.11 or later); an older kernel's list
+//! is read whole.
 
+use super::statmount;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// One line of `/proc/self/mountinfo`.
+/// One line of `/proc/thread-self/mountinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) at: PathBuf,
+    /// What of the file system is shown there.
+    pub(super) root: PathBuf,
     pub(super) kind: String,
-    /// The device, the dataset, or a word.
+    /// The device, the dataset, or a word. Empty where the kernel is asked about one mount and does not tell (Linux 6.12
+    /// and earlier).
     pub(super) source: String,
     /// The options of the file system itself, such as `lowerdir=…`.
     pub(super) options: String,
@@ -25,7 +33,16 @@ impl Mount {
 
 /// All mounts, in the order of their making: a later one on the same place covers an earlier one.
 pub(super) fn all() -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+    Ok(parse(&std::fs::read("/proc/thread-self/mountinfo")?))
+}
+
+/// The mounts on a folder and below it, in the same order, of which those that others cover may be left out: they are
+/// seen when those are gone. The folder's path is a real one, without links.
+pub(super) fn on_and_below(folder: &Path) -> io::Result<Vec<Mount>> {
+    if let Some(found) = statmount::on_and_below(folder)? {
+        return Ok(found);
+    }
+    Ok(all()?.into_iter().filter(|mount| mount.at.starts_with(folder)).collect())
 }
 
 fn parse(text: &[u8]) -> Vec<Mount> {
@@ -36,14 +53,15 @@ fn parse(text: &[u8]) -> Vec<Mount> {
 fn line(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let dash = fields.iter().position(|field| *field == b"-")?;
-    let at = PathBuf::from(OsString::from_vec(unescape(fields.get(4)?)));
+    let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
+    let (root, at) = (path(fields.get(3)?), path(fields.get(4)?));
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
     let [kind, source, options] = fields.get(dash + 1..dash + 4)? else { return None };
-    Some(Mount { at, kind: text(kind), source: text(source), options: text(options) })
+    Some(Mount { at, root, kind: text(kind), source: text(source), options: text(options) })
 }
 
 /// Blanks, tabs, newlines and backslashes are written as three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(super) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {
@@ -88,9 +106,81 @@ pub(super) fn at<'a>(mounts: &'a [Mount], place: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.at == place)
 }
 
+/// Do something where mounts are nobody else's, for tests.
+#[cfg(test)]
+pub(super) fn in_private<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    use nix::mount::{MsFlags, mount};
+    assert!(nix::unistd::geteuid().is_root(), "this test mounts: run it with sudo");
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).expect("a namespace");
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("private mounts");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::mount::{MsFlags, mount};
+
+    fn tmpfs(at: &Path) {
+        std::fs::create_dir_all(at).unwrap();
+        mount(Some("a word"), at, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).unwrap();
+    }
+
+    /// What the kernel tells of one folder is what its list of all mounts tells of it.
+    #[test]
+    fn one_folder_is_asked_about_as_the_whole_list_tells() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().canonicalize().unwrap();
+        in_private(|| {
+            let (view, plain) = (base.join("a view, \\ of\nit"), base.join("plain"));
+            tmpfs(&view);
+            tmpfs(&view.join("deep/er"));
+            tmpfs(&view.join("deep/er/still"));
+            tmpfs(&plain.join("inside"));
+            for part in ["lower", "inside/up", "inside/work"] {
+                std::fs::create_dir_all(plain.join(part)).unwrap();
+            }
+            let shown = plain.display();
+            let options =
+                format!("lowerdir={shown}/lower,upperdir={shown}/inside/up,workdir={shown}/inside/work");
+            std::fs::create_dir(base.join("over")).unwrap();
+            mount(Some("o"), &base.join("over"), Some("overlay"), MsFlags::empty(), Some(options.as_str()))
+                .unwrap();
+            let everything = all().unwrap();
+            let listed = |folder: &Path| -> Vec<Mount> {
+                everything.iter().filter(|mount| mount.at.starts_with(folder)).cloned().collect()
+            };
+            for (folder, count) in [(&view, 3), (&plain, 1), (&base.join("over"), 1), (&base.join("none"), 0)]
+            {
+                let mut found = on_and_below(folder).unwrap();
+                let mut expected = listed(folder);
+                assert_eq!(expected.len(), count, "{folder:?}");
+                for mount in found.iter_mut().chain(&mut expected) {
+                    // Kernels before 6.13 do not tell of one; and the options' order and defaults are theirs.
+                    mount.source.clear();
+                    mount.options = mount.option("upperdir").unwrap_or_default().to_owned();
+                }
+                assert_eq!(found, expected, "{folder:?}");
+            }
+            let over = on_and_below(&base.join("over")).unwrap();
+            assert_eq!(over[0].option("upperdir"), plain.join("inside/up").to_str());
+            // An empty folder holds nothing, and a file is none.
+            std::fs::write(base.join("file"), "").unwrap();
+            std::fs::create_dir(base.join("empty")).unwrap();
+            for name in ["file", "empty"] {
+                assert_eq!(on_and_below(&base.join(name)).unwrap(), []);
+            }
+            // Of two at one place the upper one is seen.
+            tmpfs(&view);
+            assert_eq!(on_and_below(&view).unwrap().len(), 1);
+        });
+    }
 
     const SEEN: &[u8] = b"22 27 0:21 / /proc rw,relatime - proc proc rw\n\
         41 27 0:40 / /srv/a\\040b rw,nosuid shared:7 - tmpfs t rw,size=4k\n\

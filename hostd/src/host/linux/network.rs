@@ -29,11 +29,15 @@ impl Seen {
     pub(super) fn now(only: Option<&SlotNames>) -> HostResult<Seen> {
         let look = || {
             let mut rtnl = Rtnl::open()?;
-            let links = match only {
+            let links: Vec<Link> = match only {
                 Some(names) => rtnl.link(&names.interface)?.into_iter().collect(),
                 None => rtnl.links()?,
             };
-            let addresses = if links.is_empty() { Vec::new() } else { rtnl.addresses()? };
+            let addresses = match (only, links.first()) {
+                (_, None) => Vec::new(),
+                (Some(_), link) => rtnl.addresses(link)?,
+                (None, _) => rtnl.addresses(None)?,
+            };
             Ok(Seen { links, addresses })
         };
         look().map_err(|error: io::Error| {

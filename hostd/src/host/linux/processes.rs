@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 /// The processes of the clone with this run folder.
 pub(super) fn inside(name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
     let proof = Proof::of(name, run, keeper)?;
-    // A clone that has neither is gone, and a look at every process of the host is long.
-    if proof.processes.is_empty() && proof.network.is_none() {
+    // A look at every process of the host is long. A cgroup has all of a clone's: its supervisor enters it before it starts
+    // anything, and nothing inside can leave it. And a clone that has neither process nor network is gone.
+    if proof.has_cgroup || (proof.processes.is_empty() && proof.network.is_none()) {
         return Ok(proof.processes);
     }
     Ok(proof.among(&all()?))
@@ -31,18 +32,20 @@ pub(super) fn inside(name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTre
 struct Proof {
     /// In the clone's cgroup, or its supervisor.
     processes: BTreeSet<u32>,
+    has_cgroup: bool,
     /// The network namespace that its processes are in.
     network: Option<u64>,
 }
 
 impl Proof {
     fn of(name: &str, run: &Path, keeper: &Keeper) -> io::Result<Proof> {
-        let mut processes = BTreeSet::new();
-        if let Some(cgroup) = keeper.cgroup(name) {
-            processes.extend(cgroup::processes(&cgroup)?);
-        }
+        let cgroup = keeper.cgroup(name).map(|cgroup| cgroup::processes(&cgroup)).transpose()?.flatten();
+        let has_cgroup = cgroup.is_some();
+        let mut processes: BTreeSet<u32> = cgroup.into_iter().flatten().collect();
         processes.extend(jail::supervisor(run)?);
-        Ok(Proof { processes, network: netns::inode(&network::pin(run)) })
+        // hostd itself is never inside, even if somebody moves it there.
+        processes.remove(&std::process::id());
+        Ok(Proof { processes, has_cgroup, network: netns::inode(&network::pin(run)) })
     }
 
     /// The clone's own among these and what is known already.
@@ -51,7 +54,6 @@ impl Proof {
         if self.network.is_some() {
             found.extend(candidates.iter().copied().filter(|pid| network_of(*pid) == self.network));
         }
-        // hostd itself is never inside, even if somebody moves it there.
         found.remove(&std::process::id());
         if found.is_empty() {
             return found;

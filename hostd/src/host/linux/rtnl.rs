@@ -74,6 +74,8 @@ impl Rtnl {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
+        // Else the kernel tells of everything, whatever it is asked.
+        socket.set_netlink_get_strict_chk(true)?;
         Ok(Rtnl { socket, sequence: 0 })
     }
 
@@ -93,8 +95,11 @@ impl Rtnl {
         }
     }
 
-    pub(super) fn addresses(&mut self) -> io::Result<Vec<Address>> {
-        let answers = self.dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    /// The addresses of one link, or of all.
+    pub(super) fn addresses(&mut self, of: Option<&Link>) -> io::Result<Vec<Address>> {
+        let mut wanted = AddressMessage::default();
+        wanted.header.index = of.map_or(0, |link| link.index);
+        let answers = self.dump(RouteNetlinkMessage::GetAddress(wanted))?;
         Ok(answers.iter().filter_map(address).collect())
     }
 

@@ -127,6 +127,18 @@ impl Overlay {
         Ok(found)
     }
 
+    /// The mounts of one clone.
+    pub(super) fn mounts(&self, names: &SlotNames) -> io::Result<Vec<Mount>> {
+        let mut seen = mounts::on_and_below(&self.store(names).join(DISK))?;
+        seen.extend(mounts::on_and_below(&self.view(names))?);
+        Ok(seen)
+    }
+
+    /// The folder of all clones.
+    pub(super) fn clones(&self) -> &Path {
+        &self.clones
+    }
+
     /// A clone's files as seen.
     pub(super) fn look(&self, names: &SlotNames, seen: &[Mount]) -> io::Result<Option<StorageSeen>> {
         let (view, store) = (self.view(names), self.store(names));
@@ -191,7 +203,7 @@ impl Overlay {
             object: view.display().to_string(),
             hint: "look at the folder pool.clones_dir and its file system",
         };
-        let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?;
+        let seen = self.mounts(names).map_err(|error| what.failed("the mounts cannot be listed", &error))?;
         let storage = self.look(names, &seen).map_err(|error| what.failed("cannot be looked at", &error))?;
         match storage.map(|storage| (storage.identity, storage.mounted)) {
             Some((Identity::Clone(id), true)) if id == spec.clone_id => return Ok(()),
@@ -255,9 +267,11 @@ impl Overlay {
     /// Unmount what is below the clone's folder, deepest first.
     pub(super) fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let what = self.what(names);
-        let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?;
+        let view = self.view(names);
+        let seen = mounts::on_and_below(&view)
+            .map_err(|error| what.failed("the mounts cannot be listed", &error))?;
         let mut first = None;
-        for mount in mounts::below(&seen, &self.view(names)) {
+        for mount in mounts::below(&seen, &view) {
             if let Err(error) = unmount(&mount.at, how) {
                 first.get_or_insert_with(|| {
                     let inside = Doing { object: mount.at.display().to_string(), hint: what.hint };
@@ -383,7 +397,7 @@ pub(super) fn unmount(place: &Path, how: Unmount) -> io::Result<()> {
 pub(super) fn unmount_all(place: &Path, how: Unmount) -> io::Result<()> {
     // Each turn takes at least one mount away or fails.
     loop {
-        let seen = mounts::all()?;
+        let seen = mounts::on_and_below(place)?;
         let inner = mounts::below(&seen, place);
         let Some(mount) = inner.first().copied().or_else(|| mounts::at(&seen, place)) else { return Ok(()) };
         unmount(&mount.at, how)?;

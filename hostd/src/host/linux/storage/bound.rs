@@ -128,7 +128,8 @@ mod tests {
     use std::path::PathBuf;
 
     fn mount_of(at: &str, kind: &str, options: &str) -> Mount {
-        Mount { at: PathBuf::from(at), kind: kind.into(), source: "x".into(), options: options.into() }
+        let root = PathBuf::from("/");
+        Mount { at: PathBuf::from(at), root, kind: kind.into(), source: "x".into(), options: options.into() }
     }
 
     #[test]

@@ -43,7 +43,12 @@ pub(super) struct Started {
 }
 
 /// Start it and wait until it is ready.
-pub(super) fn start(orders: &Orders, program: &Path, address: SocketAddr) -> Result<Started, ServiceError> {
+pub(super) fn start(
+    orders: &Orders,
+    network: File,
+    program: &Path,
+    address: SocketAddr,
+) -> Result<Started, ServiceError> {
     let mut began = Instant::now();
     let mut took = Vec::new();
     let mut note = |part: &str| {
@@ -69,7 +74,6 @@ pub(super) fn start(orders: &Orders, program: &Path, address: SocketAddr) -> Res
     let facts = HostFacts::gather(&policy)?;
     let plan = policy.plan(&facts, &program).map_err(sandbox::Error::from)?;
     note("plan");
-    let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
     let (word, its_end) = pipe2(OFlag::O_CLOEXEC).map_err(|error| io_error("a pipe")(error.into()))?;
     let sandbox = Launch::new(plan)
         .network_namespace(network.into())

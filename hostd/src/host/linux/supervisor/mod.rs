@@ -46,6 +46,9 @@ pub(super) struct Orders {
     /// The clone's cgroup, if there are cgroups.
     pub(super) cgroup: Option<PathBuf>,
     pub(super) limits: Limits,
+    /// The clones' mounts are kept apart: the standard input is a namespace for [`super::apart::enter`].
+    #[serde(default)]
+    pub(super) apart: bool,
     /// Whether the browser loads a page of its own first.
     // Not in the orders of supervisors that an earlier version started; they go on after an update.
     #[serde(default)]

@@ -1,8 +1,8 @@
 //! What runs in a clone: browserd, or without it the browser itself with its debugging pipe as a socket.
 
 use super::{Answer, Orders, browserd, relay};
-use crate::host::linux::jail;
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
+use crate::host::linux::{apart, jail};
 use launcher::{Browser, Config, LaunchError, Launcher};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
@@ -60,17 +60,22 @@ enum Running {
 }
 
 impl Service {
-    /// Start it and wait until it is ready.
+    /// Start it and wait until it is ready. For a thread that ends then: it leaves the other clones' mounts behind.
     pub(super) fn start(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
         if let (None, Some(processes)) = (&orders.cgroup, orders.limits.processes) {
             // Counted per user, and the clone's user is its own. Inherited by everything that is started from here.
             setrlimit(Resource::RLIMIT_NPROC, processes, processes)
                 .map_err(|error| io_error("RLIMIT_NPROC")(error.into()))?;
         }
+        let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
+        if orders.apart {
+            apart::enter(io::stdin().as_fd(), &orders.folder)
+                .map_err(io_error("the mounts of other clones cannot be left behind"))?;
+        }
         match &orders.browserd {
             Some((program, address)) => {
                 let browserd::Started { sandbox, cdp_endpoint, took } =
-                    browserd::start(orders, program, *address)?;
+                    browserd::start(orders, network, program, *address)?;
                 follow(&sandbox)?;
                 Ok(Service {
                     endpoint: format!("http://{address}"),
@@ -79,12 +84,11 @@ impl Service {
                     running: Running::Browserd(Box::new(sandbox), *address),
                 })
             }
-            None => Service::start_browser(orders, run),
+            None => Service::start_browser(orders, network, run),
         }
     }
 
-    fn start_browser(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
-        let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
+    fn start_browser(orders: &Orders, network: File, run: &Path) -> Result<Service, ServiceError> {
         let folder = |name: &str| orders.folder.join(name);
         let config = Config {
             browser: Some(orders.browser.clone()),
