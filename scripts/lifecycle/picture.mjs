@@ -35,12 +35,12 @@ function waterfall(rows, method, top) {
   return lines;
 }
 
-function curves(points, top) {
+function curves(points, of, top) {
   const keys = [["create", "#2563a8"], ["destroy", "#5b9bd5"], ["list", "#7fb069"], ["reap", "#b0543c"], ["reconcile", "#c9a227"]];
   const most = Math.max(...points.flatMap((point) => keys.map(([call]) => point[call])));
   const x = (clones) => 130 + (Math.log10(clones) / Math.log10(points.at(-1).clones)) * 480;
   const y = (value) => top + 170 - (value / most) * 140;
-  const lines = [text(10, top, `Milliseconds with so many clones (fake host; at most ${most.toFixed(1)})`, 'font-weight="bold"')];
+  const lines = [text(10, top, `Milliseconds with so many clones (${of}; at most ${most.toFixed(1)})`, 'font-weight="bold"')];
   for (const [call, color] of keys) {
     const path = points.map((point) => `${x(point.clones).toFixed(1)},${y(point[call]).toFixed(1)}`).join(" ");
     lines.push(`<polyline points="${path}" fill="none" stroke="${color}" stroke-width="2"/>`);
@@ -63,7 +63,11 @@ export function picture({ machine, table, waterfalls, growth }) {
     lines.push(...waterfall(rows, method, top));
     top += 45 + rows.length * 18;
   }
-  lines.push(...curves(growth, top), text(10, top + 220, machine, 'fill="#666"'));
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="760" height="${top + 235}" font-family="sans-serif" font-size="12">
+  for (const [of, points] of [["real kernel, no browser", growth.kernel], ["hostd alone, fake host", growth.model]]) {
+    lines.push(...curves(points, of, top));
+    top += 225;
+  }
+  lines.push(text(10, top, machine, 'fill="#666"'));
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="760" height="${top + 15}" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="#fff"/>\n${lines.join("\n")}\n</svg>\n`;
 }

@@ -35,14 +35,14 @@ function printTable(table) {
 
 function targetsOf(one, floor, claim, density, growth) {
   const warm = one["hostd warm"];
-  const last = growth.at(-1);
+  const [first, last] = [growth.kernel[0], growth.kernel.at(-1)];
   return [
     ["warm create by a client that does nothing else, p50, ms", claim.p50, 5],
     ["warm create by a client that does nothing else, p99/p50", claim.p99 / claim.p50, 5],
     ["warm, all four stages, over Playwright's", warm.total.p50 / one.Playwright.total.p50, 0.35],
     ["cold create over the bare browser until a page runs script", one["hostd cold"].create.p50 / floor.page.p50, 1.15],
     ["memory of a clone above the bare browser, MiB", density.clone_mib - density.bare_mib, 8],
-    [`create with ${last.clones} clones over with ${growth[0].clones}`, last.create / growth[0].create, 1.2],
+    [`create with ${last.clones} clones over with ${first.clones}`, last.create / first.create, 1.2],
   ].map(([what, value, most]) => ({ what, value, most, kept: value <= most }));
 }
 
@@ -71,8 +71,10 @@ export function report({ machine, load, stolen_percent, browser, runs, figures, 
   console.log(`\nmemory (PSS): bare browser ${density.bare_mib.toFixed(0)} MiB, idle clone ${density.clone_mib.toFixed(0)}, with a page ${density.active_mib.toFixed(0)}; `
     + `into ${(density.available_mib / 1024).toFixed(1)} GiB fit ${density.idle_clones_that_fit} idle or ${density.active_clones_that_fit} active ones; `
     + `a page load takes ${density.load_processor_ms.toFixed(0)} ms of one processor`);
-  for (const { clones, ...calls } of growth) {
-    console.log(`with ${String(clones).padStart(3)} clones: ${CALLS.map((call) => `${call} ${calls[call].toFixed(2)}`).join(", ")} (fake host)`);
+  for (const [of, rows] of [["no browser", growth.kernel], ["hostd alone, on the fake host", growth.model]]) {
+    for (const { clones, ...calls } of rows) {
+      console.log(`with ${String(clones).padStart(3)} clones: ${CALLS.map((call) => `${call} ${calls[call].toFixed(2)}`).join(", ")} (${of})`);
+    }
   }
   fs.mkdirSync(new URL(".", `file://${file}`).pathname, { recursive: true });
   const all = { machine, load, stolen_percent, browser, runs, table, floor, claim, targets, waterfalls, density, growth, primitives };

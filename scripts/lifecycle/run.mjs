@@ -5,7 +5,7 @@ import os from "node:os";
 import path from "node:path";
 import { createRequire } from "node:module";
 import { emptied, filled, sleep, start, template } from "./daemon.mjs";
-import { growth } from "./growth.mjs";
+import { growthOfModel, growthOnKernel } from "./growth.mjs";
 import { memory } from "./memory.mjs";
 import { report } from "./report.mjs";
 import { bare, floor, hostd, playwright, stages } from "./rivals.mjs";
@@ -81,10 +81,15 @@ try {
   }
   await profiled.stop();
   const waterfalls = { create: waterfall(profiled.log, "create"), destroy: waterfall(profiled.log, "destroy") };
-  const curve = await growth(programs, path.join(folder, "c"));
+  const noBrowser = path.join(folder, "no-browser");
+  fs.copyFileSync(new URL("no-browser", import.meta.url), noBrowser);
+  const growth = {
+    kernel: await growthOnKernel(programs, path.join(folder, "e"), { ...apart, "linux.browserd": noBrowser }),
+    model: await growthOfModel(programs, path.join(folder, "c")),
+  };
   report({
     machine: `${os.cpus().length} processors (${os.cpus()[0].model.trim()}), ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}`,
-    load, stolen_percent: (after.stolen - before.stolen) / (after.all - before.all) * 100, browser, runs: Number(runs), figures, floors, claims, waterfalls, density, growth: curve,
+    load, stolen_percent: (after.stolen - before.stolen) / (after.all - before.all) * 100, browser, runs: Number(runs), figures, floors, claims, waterfalls, density, growth,
     primitives: JSON.parse(fs.readFileSync(primitives, "utf8")).rows,
   }, result);
 } catch (error) {

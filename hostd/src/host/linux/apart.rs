@@ -18,9 +18,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-/// The one folder in the namespace without mounts.
-const BASE: &str = "base";
-
 /// What a host needs to keep the clones' mounts apart.
 #[derive(Debug)]
 pub(super) struct Apart {
@@ -110,9 +107,11 @@ fn nowhere(folder: &Path) -> io::Result<File> {
         let made = File::open("/proc/thread-self/ns/mnt")?;
         // Nothing of this reaches the host.
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-        mount(Some("hostd"), folder, Some("tmpfs"), MsFlags::empty(), Some("size=4k,mode=0700"))?;
-        std::fs::create_dir(folder.join(BASE))?;
-        become_root(folder)?;
+        mount(Some("hostd"), folder, Some("tmpfs"), MsFlags::empty(), Some("size=4k,mode=0755"))?;
+        nix::unistd::chdir(folder)?;
+        // The old root comes to lie on the new one, and is taken off from there.
+        nix::unistd::pivot_root(".", ".")?;
+        umount2(".", MntFlags::MNT_DETACH)?;
         Ok(made)
     };
     // A thread of its own: the namespace is a property of the thread, and this one ends with it.
@@ -133,21 +132,14 @@ pub(super) fn enter(nowhere: BorrowedFd<'_>, own: &Path) -> io::Result<()> {
     unshare(CloneFlags::CLONE_FS)?;
     setns(nowhere, CloneFlags::CLONE_NEWNS)?;
     unshare(CloneFlags::CLONE_NEWNS)?;
-    let base = Path::new("/").join(BASE);
-    move_mount(&host, "", CWD, &base, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    mount(None::<&str>, &base, None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?;
-    become_root(&base)?;
-    move_mount(&files, "", CWD, own, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    let on_top = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&host, "", CWD, "/", on_top)?;
+    // Not `pivot_root`, which looks at every process of the host. What lies below the root of a namespace is seen by nobody.
+    nix::unistd::fchdir(&host)?;
+    nix::unistd::chroot(".")?;
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)?;
+    move_mount(&files, "", CWD, own, on_top)?;
     Ok(())
-}
-
-/// Make the mount on this folder the root of this thread's namespace, and take off the one before.
-fn become_root(folder: &Path) -> io::Result<()> {
-    nix::unistd::chdir(folder)?;
-    // The old root comes to lie on the new one, and is taken off from there.
-    nix::unistd::pivot_root(".", ".")?;
-    umount2(".", MntFlags::MNT_DETACH)?;
-    nix::unistd::chdir("/").map_err(io::Error::from)
 }
 
 #[cfg(test)]

@@ -36,6 +36,14 @@ pub(super) fn all() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read("/proc/thread-self/mountinfo")?))
 }
 
+/// The mount that is seen on a folder, if there is one. The folder's path is a real one, without links.
+pub(super) fn on(folder: &Path) -> io::Result<Option<Mount>> {
+    match statmount::on(folder)? {
+        Some(found) => Ok(found),
+        None => Ok(at(&all()?, folder).cloned()),
+    }
+}
+
 /// The mounts on a folder and below it, in the same order, of which those that others cover may be left out: they are
 /// seen when those are gone. The folder's path is a real one, without links.
 pub(super) fn on_and_below(folder: &Path) -> io::Result<Vec<Mount>> {
@@ -167,6 +175,8 @@ mod tests {
                     mount.options = mount.option("upperdir").unwrap_or_default().to_owned();
                 }
                 assert_eq!(found, expected, "{folder:?}");
+                let seen = on(folder).unwrap().map(|mount| mount.at);
+                assert_eq!(seen, at(&everything, folder).map(|mount| mount.at.clone()));
             }
             let over = on_and_below(&base.join("over")).unwrap();
             assert_eq!(over[0].option("upperdir"), plain.join("inside/up").to_str());

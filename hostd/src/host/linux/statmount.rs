@@ -56,30 +56,62 @@ impl Question {
     }
 }
 
-/// The mount that is seen on a folder and all below it. `None`: the kernel cannot tell that of this folder.
+/// The mount that is seen on a folder. `None` outside: the kernel cannot tell that of this folder.
+pub(super) fn on(folder: &Path) -> io::Result<Option<Option<Mount>>> {
+    Ok(match number(folder)? {
+        Number::OfMount(number) => ask_at(number, folder).map(Some),
+        Number::Nothing | Number::Plain => Some(None),
+        Number::Unknown => None,
+    })
+}
+
+/// The same with all mounts below it, in the order of their making.
 pub(super) fn on_and_below(folder: &Path) -> io::Result<Option<Vec<Mount>>> {
+    Ok(match number(folder)? {
+        Number::OfMount(number) => tree(number, folder),
+        Number::Nothing => Some(Vec::new()),
+        // What is mounted on something in it shows there.
+        Number::Plain => folder.read_dir().is_ok_and(|mut entries| entries.next().is_none()).then(Vec::new),
+        Number::Unknown => None,
+    })
+}
+
+/// Which mount is seen on a folder.
+enum Number {
+    OfMount(u64),
+    /// There is no such folder.
+    Nothing,
+    /// A part of the mount around it.
+    Plain,
+    /// The kernel does not tell.
+    Unknown,
+}
+
+fn number(folder: &Path) -> io::Result<Number> {
     let seen = match statx(CWD, folder, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, UNIQUE) {
-        Err(rustix::io::Errno::NOENT) => return Ok(Some(Vec::new())),
+        Err(rustix::io::Errno::NOENT) => return Ok(Number::Nothing),
         other => other?,
     };
-    let is_told = seen.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
-    if is_told && !seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        // What is mounted on something in it shows there.
-        let is_empty = folder.read_dir().is_ok_and(|mut entries| entries.next().is_none());
-        return Ok(is_empty.then(Vec::new));
-    }
     let is_unique = StatxFlags::from_bits_retain(seen.stx_mask).contains(UNIQUE);
-    Ok(if is_told && is_unique { tree(seen.stx_mnt_id, folder) } else { None })
+    let root = StatxAttributes::MOUNT_ROOT;
+    Ok(match (seen.stx_attributes_mask.contains(root), seen.stx_attributes.contains(root)) {
+        (true, false) => Number::Plain,
+        (true, true) if is_unique => Number::OfMount(seen.stx_mnt_id),
+        _ => Number::Unknown,
+    })
 }
 
 fn tree(mount: u64, folder: &Path) -> Option<Vec<Mount>> {
-    // Reached by another path than that of its mount, nothing in it would be recognised.
-    let own = ask(mount)?.filter(|own| own.at == folder)?;
-    let mut found = vec![own];
+    let mut found = vec![ask_at(mount, folder)?];
     for inner in below(mount)? {
         found.extend(ask(inner)?);
     }
     Some(found)
+}
+
+/// Reached by another path than that of its mount, nothing in a folder would be recognised.
+fn ask_at(mount: u64, folder: &Path) -> Option<Mount> {
+    ask(mount)?.filter(|own| own.at == folder)
 }
 
 /// The numbers of the mounts below a mount, in the order of their making.

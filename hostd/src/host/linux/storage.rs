@@ -127,10 +127,10 @@ impl Overlay {
         Ok(found)
     }
 
-    /// The mounts of one clone.
+    /// The mounts of one clone, with what is mounted in it.
     pub(super) fn mounts(&self, names: &SlotNames) -> io::Result<Vec<Mount>> {
-        let mut seen = mounts::on_and_below(&self.store(names).join(DISK))?;
-        seen.extend(mounts::on_and_below(&self.view(names))?);
+        let mut seen = mounts::on_and_below(&self.view(names))?;
+        seen.extend(mounts::on(&self.store(names).join(DISK))?);
         Ok(seen)
     }
 
