@@ -97,6 +97,12 @@ fn a_clone_sees_no_mount_of_another() {
                 if process.parse::<u32>().is_ok() && !ours.iter().any(|word| line.contains(word)) {
                     inside += 1;
                     assert!(!names.iter().all(|name| sees(&process, name)), "{line:?} sees both clones");
+                    // Nor a way to where other clones' mounts are.
+                    let held = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+                    let held = held.filter_map(|entry| fs::read_link(entry.path()).ok());
+                    let ways: Vec<_> =
+                        held.filter(|file| file.to_string_lossy().starts_with("mnt:")).collect();
+                    assert!(ways.is_empty(), "{line:?} holds {ways:?}");
                 }
             }
             assert!(inside > 6, "processes of two clones");
