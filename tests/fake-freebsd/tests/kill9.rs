@@ -308,7 +308,7 @@ fn nothing_is_lost_and_nothing_is_left() {
             u64::from(now.subsec_nanos())
         });
         println!("kill9: FreeBSD: seed {seed}");
-        let lab = Lab::new(&["pool.last_slot = 40", "lifecycle.busy_patience_ms = 60"]);
+        let lab = Lab::new(&["pool.last_slot = 80", "lifecycle.busy_patience_ms = 60"]);
         facts::plant_foreign(&lab);
         // The anchor is loaded once before, so that it is the same before and after.
         lab.ready().kill9();
