@@ -6,7 +6,7 @@
 
 use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
-use crate::slot::{Pool, Slot};
+use crate::slot::{Slots, Slot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -131,7 +131,7 @@ impl Record {
 
 /// A record as found on disk.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub enum StoredRecord {
     /// Readable.
     Record(Box<Record>),
     /// Not: the slot is ours, but what was wanted is unknown. The text says why.
@@ -168,7 +168,7 @@ impl Store {
     ///
     /// Refuses a pool whose names differ from those the existing records were made with: their
     /// clones would become invisible.
-    pub fn open(state: &Path, pool: &Pool) -> Result<(Store, BTreeMap<Slot, Found>), StoreError> {
+    pub fn open(state: &Path, pool: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
         let folder = state.join("records");
         let failed =
             |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
@@ -259,7 +259,7 @@ impl Store {
         self.folder.join(format!("slot-{slot}.json"))
     }
 
-    fn check_pool(&self, path: &Path, pool: &Pool, records: usize) -> Result<(), StoreError> {
+    fn check_pool(&self, path: &Path, pool: &Slots, records: usize) -> Result<(), StoreError> {
         let failed = |why: String| StoreError { path: path.to_owned(), why };
         let fingerprint = pool.fingerprint();
         match fs::read_to_string(path) {
@@ -298,8 +298,8 @@ impl Store {
 /// Files being written begin with this; a crash may leave one, and it means nothing.
 const TEMPORARY: &str = ".tmp-";
 
-fn read(path: &Path, slot: Slot) -> Found {
-    let unreadable = |why: String| Found::Unreadable(format!("{}: {why}", path.display()));
+fn read(path: &Path, slot: Slot) -> StoredRecord {
+    let unreadable = |why: String| StoredRecord::Unreadable(format!("{}: {why}", path.display()));
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) => return unreadable(error.to_string()),
@@ -309,7 +309,7 @@ fn read(path: &Path, slot: Slot) -> Found {
             unreadable(format!("version {} is not known to this hostd", record.version))
         }
         Ok(record) if record.slot != slot => unreadable(format!("it is about slot {}", record.slot)),
-        Ok(record) => Found::Record(Box::new(record)),
+        Ok(record) => StoredRecord::Record(Box::new(record)),
         Err(error) => unreadable(error.to_string()),
     }
 }
@@ -319,8 +319,8 @@ mod tests {
     use super::*;
     use crate::config::PoolConfig;
 
-    fn pool() -> Pool {
-        Pool::new(&PoolConfig::default()).unwrap()
+    fn pool() -> Slots {
+        Slots::new(&PoolConfig::default()).unwrap()
     }
 
     fn record(number: u16) -> Record {
@@ -367,7 +367,7 @@ mod tests {
         for (number, phase) in (1..).zip(phases) {
             let record = Record { phase, ..record(number) };
             store.claim(&record).unwrap();
-            expected.insert(record.slot, Found::Record(Box::new(record)));
+            expected.insert(record.slot, StoredRecord::Record(Box::new(record)));
         }
         let (_, found) = Store::open(dir.path(), &pool()).unwrap();
         assert_eq!(found, expected);
@@ -381,7 +381,7 @@ mod tests {
         store.claim(&first).unwrap();
         assert_eq!(store.claim(&second).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         let (_, found) = Store::open(dir.path(), &pool()).unwrap();
-        assert_eq!(found[&first.slot], Found::Record(Box::new(first)), "the first claim stands");
+        assert_eq!(found[&first.slot], StoredRecord::Record(Box::new(first)), "the first claim stands");
         store.remove(second.slot).unwrap();
         store.remove(second.slot).unwrap();
         store.claim(&second).unwrap();
@@ -402,9 +402,9 @@ mod tests {
         fs::write(folder.join("slot-004.json"), &text).unwrap();
         fs::write(folder.join(".tmp-half"), "{").unwrap();
         let (_, found) = Store::open(dir.path(), &pool()).unwrap();
-        let told: Vec<bool> = found.values().map(|found| matches!(found, Found::Unreadable(_))).collect();
+        let told: Vec<bool> = found.values().map(|found| matches!(found, StoredRecord::Unreadable(_))).collect();
         assert_eq!(told, [true, true, true, true]);
-        let Found::Unreadable(why) = &found[&Slot::new(4).unwrap()] else { panic!() };
+        let StoredRecord::Unreadable(why) = &found[&Slot::new(4).unwrap()] else { panic!() };
         assert!(why.contains("slot-004.json") && why.contains("about slot 001"), "{why}");
         assert!(!folder.join(".tmp-half").exists(), "what a crash left half written is removed");
         fs::write(folder.join("notes.txt"), "mine").unwrap();
@@ -416,7 +416,7 @@ mod tests {
     fn a_pool_cannot_change_its_names_while_clones_exist() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(dir.path(), &pool()).unwrap();
-        let other = Pool::new(&PoolConfig { prefix: "other".into(), ..PoolConfig::default() }).unwrap();
+        let other = Slots::new(&PoolConfig { prefix: "other".into(), ..PoolConfig::default() }).unwrap();
         Store::open(dir.path(), &other).unwrap();
         Store::open(dir.path(), &pool()).unwrap();
         store.claim(&record(1)).unwrap();

@@ -102,7 +102,7 @@ pub struct SlotNames {
 /// Why a pool cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("pool.{key}: {why}")]
-pub struct PoolError {
+pub struct SlotsError {
     /// The configuration key.
     pub key: &'static str,
     /// What is wrong and what would be right.
@@ -111,7 +111,7 @@ pub struct PoolError {
 
 /// The checked pool: from slot to names and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pool {
+pub struct Slots {
     prefix: String,
     interface_prefix: String,
     first: Slot,
@@ -129,10 +129,10 @@ const LONGEST_INTERFACE: usize = 15;
 /// `e0a_` before the interface's prefix on FreeBSD, three digits after it.
 const INTERFACE_EXTRA: usize = 4 + 3;
 
-impl Pool {
+impl Slots {
     /// Check the configuration once, so that every name made from it later is valid.
-    pub fn new(config: &PoolConfig) -> Result<Pool, PoolError> {
-        let wrong = |key, why: String| Err(PoolError { key, why });
+    pub fn new(config: &PoolConfig) -> Result<Slots, SlotsError> {
+        let wrong = |key, why: String| Err(SlotsError { key, why });
         for (key, prefix, longest) in [
             ("prefix", &config.prefix, 32),
             ("interface_prefix", &config.interface_prefix, LONGEST_INTERFACE - INTERFACE_EXTRA),
@@ -147,7 +147,7 @@ impl Pool {
             }
         }
         let slot = |key, number| {
-            Slot::new(number).ok_or_else(|| PoolError {
+            Slot::new(number).ok_or_else(|| SlotsError {
                 key,
                 why: format!("{number} is not a slot: slots are 1 to {}", Slot::MAX),
             })
@@ -204,7 +204,7 @@ impl Pool {
                 ),
             );
         }
-        Ok(Pool {
+        Ok(Slots {
             prefix: config.prefix.clone(),
             interface_prefix: config.interface_prefix.clone(),
             first,
@@ -327,7 +327,7 @@ impl Pool {
 
     /// What the names are made of, as text: two pools with the same text make the same names.
     pub fn fingerprint(&self) -> String {
-        let Pool { prefix, interface_prefix, subnet, offset, uid_base, parent_dataset, .. } = self;
+        let Slots { prefix, interface_prefix, subnet, offset, uid_base, parent_dataset, .. } = self;
         let subnet6 = self.subnet6.map_or("none".to_owned(), |net| net.to_string());
         let clones_dir = self.clones_dir.display();
         format!(
@@ -351,10 +351,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Result<Pool, PoolError> {
+    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Result<Slots, SlotsError> {
         let mut config = PoolConfig::default();
         change(&mut config);
-        Pool::new(&config)
+        Slots::new(&config)
     }
 
     #[test]

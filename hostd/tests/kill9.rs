@@ -18,7 +18,7 @@ use common::wire::{CallError, Refused, Wire, wait_for};
 use common::{Daemon, Lab, Random};
 use hostd::host::Part;
 use hostd::host::fake::FakeHost;
-use hostd::slot::{Pool, Slot};
+use hostd::slot::{Slots, Slot};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ struct Figures {
 
 struct Run {
     socket: PathBuf,
-    pool: Pool,
+    pool: Slots,
     world: FakeHost,
     live: Mutex<Live>,
     wrong: Mutex<Vec<String>>,

@@ -16,7 +16,7 @@ use hostd::host::command::{Tools, runs_of};
 use hostd::host::linux::LinuxHost;
 use hostd::host::zfs::Zfs;
 use hostd::host::{CloneSpec, Host, HostErrorKind, Identity, Part, Unmount};
-use hostd::slot::{Pool, Slot};
+use hostd::slot::{Slots, Slot};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -270,7 +270,7 @@ fn killed_at_any_point_nothing_is_left() {
 /// The host alone, without a lifecycle above it.
 fn parts(rig: &Rig) -> (LinuxHost, Zfs, CloneSpec) {
     let config = rig.config();
-    let pool = Pool::new(&config.pool).unwrap();
+    let pool = Slots::new(&config.pool).unwrap();
     let tools = Tools::new(&config.host.tool_folders);
     let zfs = Zfs::new(&tools, &pool, config.pool.clones_dir.clone(), "browser", &[]);
     let spec = CloneSpec {

@@ -112,7 +112,7 @@ fn main() -> ExitCode {
 
 /// The anchor that this configuration means. It can be made on any system.
 fn pf_rules(config: &config::Config) -> Result<String, String> {
-    let pool = hostd::slot::Pool::new(&config.pool).map_err(|error| error.to_string())?;
+    let pool = hostd::slot::Slots::new(&config.pool).map_err(|error| error.to_string())?;
     let policy = hostd::host::freebsd::egress::policy(config, &pool)
         .map_err(|error| format!("{error}; {}", error.hint))?;
     Ok(pf::pf_conf::render(&policy))

@@ -3,7 +3,7 @@
 use super::keys::sections;
 use super::load::{ConfigError, Origin, Problem};
 use super::types::{Config, PoolConfig};
-use crate::slot::Pool;
+use crate::slot::Slots;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -15,7 +15,7 @@ impl Config {
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut problems = self.out_of_range();
         // Names and addresses are only looked at once their numbers are numbers.
-        let pool = problems.is_empty().then(|| Pool::new(&self.pool));
+        let pool = problems.is_empty().then(|| Slots::new(&self.pool));
         let mut wrong = |key: &str, what: String| {
             problems.push(Problem { origin: Origin::Value, key: key.to_owned(), what });
         };

@@ -21,8 +21,10 @@ pub use native::{helper, show, templates};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The parts a clone consists of on the host.
@@ -103,7 +105,7 @@ pub enum Identity {
 
 /// A clone's files as seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StorageSeen {
+pub struct ObservedStorage {
     /// Whose it is.
     pub identity: Identity,
     /// The template's snapshot it came from.
@@ -116,7 +118,7 @@ pub struct StorageSeen {
 
 /// A clone's interfaces as seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetworkSeen {
+pub struct ObservedNetwork {
     /// Whose they are.
     pub identity: Identity,
     /// Both ends there, addressed, attached and up. False: half made.
@@ -125,7 +127,7 @@ pub struct NetworkSeen {
 
 /// A clone's jail as seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JailSeen {
+pub struct ObservedJail {
     /// Whose it is.
     pub identity: Identity,
     /// Stopped, but the kernel still holds something of it.
@@ -136,7 +138,7 @@ pub struct JailSeen {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedClone {
     /// Its files.
-    pub storage: Option<StorageSeen>,
+    pub storage: Option<ObservedStorage>,
     /// Mounts below its folder.
     pub mounts: BTreeSet<String>,
     /// Its limits, if any rule is there. What it may add to its disk is left out where the storage keeps that.
@@ -144,13 +146,13 @@ pub struct ObservedClone {
     /// How many of its processes the system ended because it was at its memory limit. Looked at with its limits.
     pub oom_kills: u64,
     /// Its interfaces.
-    pub network: Option<NetworkSeen>,
+    pub network: Option<ObservedNetwork>,
     /// Whether its address is in the table.
     pub egress: bool,
     /// Whether the firewall still knows connections of its address.
     pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
-    pub jail: Option<JailSeen>,
+    pub jail: Option<ObservedJail>,
     /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`], and a host may need [`Part::Processes`] for
     /// it too; never true without a jail.
     pub frozen: bool,
@@ -197,7 +199,7 @@ pub struct Inventory {
 
 /// Where a clone's browser service answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceEndpoint {
     /// Its address.
     pub endpoint: String,
     /// Its raw CDP, if it has any.
@@ -221,19 +223,6 @@ pub enum Unmount {
     Force,
 }
 
-/// The signals hostd sends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessSignal {
-    /// Please end.
-    Term,
-    /// End.
-    Kill,
-    /// Stand still.
-    Stop,
-    /// Go on.
-    Continue,
-}
-
 /// What kind of failure it was, as far as the lifecycle decides on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostErrorKind {
@@ -253,18 +242,22 @@ pub enum HostErrorKind {
     Failed,
 }
 
-/// A failure on the host: which object, what happened, what to do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// A failure on the host: which object, what happened, what caused it, what to do.
+///
+/// The cause is kept as a source, down to the kernel's errno. [`chain`] prints all of it.
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{object}: {message}")]
 pub struct HostError {
     /// What kind.
     pub kind: HostErrorKind,
     /// The dataset, interface, jail, table or file.
     pub object: String,
-    /// What happened.
+    /// What happened. It does not repeat the source.
     pub message: String,
     /// What the operator can do.
     pub hint: String,
+    /// What caused it: the error of the system call, the tool or the parser.
+    pub source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl HostError {
@@ -275,8 +268,23 @@ impl HostError {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self { kind, object: object.into(), message: message.into(), hint: hint.into() }
+        Self { kind, object: object.into(), message: message.into(), hint: hint.into(), source: None }
     }
+
+    /// The same failure with its cause.
+    pub fn caused_by(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
+    }
+}
+
+/// An error with all its sources in one line: `object: message: cause: cause of the cause`.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for source in std::iter::successors(error.source(), |source| source.source()) {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+    }
+    text
 }
 
 /// Result of everything the host does.
@@ -373,31 +381,22 @@ pub trait Host: Send + Sync + 'static {
     fn ensure_jail(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Start the browser service and wait until it is ready; answers where it is.
-    fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<Service>> + Send;
+    fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<ServiceEndpoint>> + Send;
 
     /// Take the address out of the table, so that no packet of the clone passes any more, also of connections in both
     /// directions and behind NAT. What the system remembers of them may stay until the clone has no interface.
     fn cut_egress(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Stop the browser service; a host may end it without asking, and its interface with it.
-    fn stop_service(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+    /// End everything that runs inside the clone, frozen or not. When this returns `Ok`, nothing in the clone can execute
+    /// another instruction; the kernel may still be releasing what the processes held. The host decides how: by asking
+    /// the service first or by killing at once. Only processes that are proven to be inside are signalled.
+    fn end_processes(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Signal the processes that are proven to be inside the clone.
-    fn signal_processes(
-        &self,
-        names: &SlotNames,
-        signal: ProcessSignal,
-    ) -> impl Future<Output = HostResult<()>> + Send;
+    /// Freeze everything in the clone, so that it uses no processor time: see [`ObservedClone::frozen`].
+    fn freeze(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Freeze everything in the clone, so that it costs no processor time: see [`ObservedClone::frozen`].
-    fn freeze(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send {
-        self.signal_processes(names, ProcessSignal::Stop)
-    }
-
-    /// Let a frozen clone go on; one that is not frozen goes on anyway. Every create from the warm pool waits for this.
-    fn thaw(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send {
-        self.signal_processes(names, ProcessSignal::Continue)
-    }
+    /// Resume a frozen clone; a clone that is not frozen is left as it is. Every create from the warm pool waits for this.
+    fn thaw(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Whether the browser service answers now: as [`Part::Service`] tells, but nothing else is looked at, because every
     /// create from the warm pool waits for this.
@@ -408,7 +407,8 @@ pub trait Host: Send + Sync + 'static {
     /// Unmount what is below the clone's folder, deepest first.
     fn unmount(&self, names: &SlotNames, how: Unmount) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Stop the jail.
+    /// Remove the jail itself, after [`Host::end_processes`]. When this returns `Ok`, the kernel has released every process
+    /// of the clone and, where it can, the jail.
     fn stop_jail(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Remove the interface pair, half-made ones too.

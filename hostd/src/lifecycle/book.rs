@@ -7,8 +7,8 @@ use super::tally::Tally;
 use crate::api::{CloneState, EgressHealth, RequestId, Tenant};
 use crate::clock::Moment;
 use crate::host::Inventory;
-use crate::record::{Found, Record};
-use crate::slot::{Pool, Slot};
+use crate::record::{StoredRecord, Record};
+use crate::slot::{Slots, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct Book {
     /// Whether it was looked at at all.
     pub(super) looked: bool,
     /// State and problem of every known slot when last looked at.
-    pub(super) verdicts: BTreeMap<Slot, (CloneState, Option<String>)>,
+    pub(super) assessments: BTreeMap<Slot, (CloneState, Option<String>)>,
     /// What an operator should know.
     pub(super) alarms: BTreeMap<&'static str, String>,
     /// New operations are refused.
@@ -68,12 +68,12 @@ pub(super) struct Caps {
 const SPARE_SLOTS: usize = 1;
 
 impl Book {
-    pub(super) fn new(found: BTreeMap<Slot, Found>) -> Book {
+    pub(super) fn new(found: BTreeMap<Slot, StoredRecord>) -> Book {
         let (mut records, mut unreadable) = (BTreeMap::<Slot, Record>::new(), BTreeMap::new());
         for (slot, found) in found {
             match found {
-                Found::Record(record) => drop(records.insert(slot, *record)),
-                Found::Unreadable(why) => drop(unreadable.insert(slot, why)),
+                StoredRecord::Record(record) => drop(records.insert(slot, *record)),
+                StoredRecord::Unreadable(why) => drop(unreadable.insert(slot, why)),
             }
         }
         let unproven = records.values().filter(|record| record.pooled().is_some()).map(|record| record.slot);
@@ -84,7 +84,7 @@ impl Book {
             working: BTreeSet::new(),
             seen: Inventory { clones: BTreeMap::new(), aside: BTreeSet::new(), egress: EgressHealth::Ok },
             looked: false,
-            verdicts: BTreeMap::new(),
+            assessments: BTreeMap::new(),
             alarms: BTreeMap::new(),
             closing: false,
             template: None,
@@ -124,7 +124,7 @@ impl Book {
     /// A free slot for a caller: the one freed longest ago, or the one asked for.
     pub(super) fn free_slot(
         &self,
-        pool: &Pool,
+        pool: &Slots,
         asked: Option<Slot>,
         tenant: Option<&Tenant>,
         caps: Caps,
@@ -152,7 +152,7 @@ impl Book {
     }
 
     /// A free slot for the warm pool, which takes neither the last slot nor the last place.
-    pub(super) fn spare_slot(&self, pool: &Pool, most: u64, not: &BTreeSet<Slot>) -> Result<Slot, NoSlot> {
+    pub(super) fn spare_slot(&self, pool: &Slots, most: u64, not: &BTreeSet<Slot>) -> Result<Slot, NoSlot> {
         if self.live() >= most {
             return Err(NoSlot::HostFull);
         }
@@ -174,7 +174,7 @@ impl Book {
             && !self.seen.clones.contains_key(&slot)
     }
 
-    fn freed_longest_ago(&self, pool: &Pool, not: &BTreeSet<Slot>) -> Option<Slot> {
+    fn freed_longest_ago(&self, pool: &Slots, not: &BTreeSet<Slot>) -> Option<Slot> {
         let free = pool.slots().filter(|slot| self.is_free(*slot) && !not.contains(slot));
         free.min_by_key(|slot| (self.freed.get(slot).copied().unwrap_or(0), *slot))
     }
@@ -182,7 +182,7 @@ impl Book {
     /// What the last look showed of a slot is over.
     pub(super) fn forget_look(&mut self, slot: Slot) {
         self.seen.clones.remove(&slot);
-        self.verdicts.remove(&slot);
+        self.assessments.remove(&slot);
     }
 
     /// Remember that a slot was freed now, so that it is taken last.

@@ -8,7 +8,7 @@ use super::reconcile;
 use super::step::Step;
 use super::walk::{Ended, Walked};
 use crate::api::{CreateResult, Launch, RpcError};
-use crate::host::{CloneSpec, Host, HostError, HostErrorKind, Service};
+use crate::host::{CloneSpec, Host, HostError, HostErrorKind, ServiceEndpoint};
 use crate::record::{Phase, Record};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -30,7 +30,7 @@ impl<H: Host> Inner<H> {
             Err(error) => return Err(self.roll_back(record, error, listeners).await),
         };
         let stages = progress.stages();
-        let Service { endpoint, cdp_endpoint } = service;
+        let ServiceEndpoint { endpoint, cdp_endpoint } = service;
         let phase = Phase::Ready { endpoint, cdp_endpoint, stages: stages.clone(), launch };
         let ready = Record { phase, ..record.clone() };
         if let Err(error) = self.save(&ready).await {
@@ -62,7 +62,7 @@ impl<H: Host> Inner<H> {
         spec: &CloneSpec,
         steps: &[Step],
         progress: &Progress,
-    ) -> Result<Option<Service>, RpcError> {
+    ) -> Result<Option<ServiceEndpoint>, RpcError> {
         let run = |step: Step| async move {
             (step, progress.step(&step.to_string(), self.run_step(step, spec)).await)
         };
@@ -90,7 +90,7 @@ impl<H: Host> Inner<H> {
         failed.map_or(Ok(service), Err)
     }
 
-    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<Service>, HostError> {
+    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<ServiceEndpoint>, HostError> {
         let name = spec.names.name.as_str();
         let answer = self.bounded(name, step.ensure(&self.host, spec)).await?;
         if self.host.answers_for(step.part()) {

@@ -119,7 +119,7 @@ impl<H: Host> Inner<H> {
     fn fits(&self, book: &Book, record: &Record, wish: &Wish, now_template: &str) -> bool {
         let Phase::Pooled { template, .. } = &record.phase else { return false };
         let in_time = self.clock.now().until(&record.deadline).is_some_and(|left| !left.is_zero());
-        let broken = matches!(book.verdicts.get(&record.slot), Some((CloneState::Broken, _)));
+        let broken = matches!(book.assessments.get(&record.slot), Some((CloneState::Broken, _)));
         record.pool
             && template == now_template
             && record.snapshot == wish.snapshot

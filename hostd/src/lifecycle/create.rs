@@ -125,7 +125,7 @@ impl<H: Host> Inner<H> {
                     self.wake.notify_one();
                 }
                 let mut clone = self.describe(&record, caller);
-                if let Some((CloneState::Broken, problem)) = self.book().verdicts.get(&slot) {
+                if let Some((CloneState::Broken, problem)) = self.book().assessments.get(&slot) {
                     (clone.state, clone.problem) = (CloneState::Broken, problem.clone());
                 }
                 Ok(Some(CreateResult { clone, renewed: true }))
@@ -185,7 +185,7 @@ impl<H: Host> Inner<H> {
     }
 }
 
-pub(super) fn not_of_this_pool(name: &str, pool: &crate::slot::Pool) -> RpcError {
+pub(super) fn not_of_this_pool(name: &str, pool: &crate::slot::Slots) -> RpcError {
     let (first, last) = (pool.slots().next(), pool.slots().last());
     let range = match (first, last) {
         (Some(first), Some(last)) => format!("{} to {}", pool.name(first), pool.name(last)),

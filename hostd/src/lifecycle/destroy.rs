@@ -239,10 +239,10 @@ impl<H: Host> Inner<H> {
         }
         self.book().forget_look(slot);
         if !left.is_absent() {
-            let verdict = self.judge_alone(slot, &left, &BTreeSet::new());
+            let assessment = self.judge_alone(slot, &left, &BTreeSet::new());
             let mut book = self.book();
             book.seen.clones.insert(slot, left);
-            book.verdicts.insert(slot, (verdict.state, verdict.problem));
+            book.assessments.insert(slot, (assessment.state, assessment.problem));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::host::Host;
 use crate::metrics::Metrics;
 use crate::record::{Record, Store, StoreError};
-use crate::slot::{Pool, PoolError, Slot};
+use crate::slot::{Slots, SlotsError, Slot};
 use crate::timing;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -68,7 +68,7 @@ impl std::fmt::Debug for Setup {
 pub enum OpenError {
     /// The pool's configuration.
     #[error(transparent)]
-    Pool(#[from] PoolError),
+    Slots(#[from] SlotsError),
     /// The state folder.
     #[error("the state folder cannot be used: {0}")]
     Store(#[from] StoreError),
@@ -106,7 +106,7 @@ impl<H> std::fmt::Debug for Engine<H> {
 
 pub(super) struct Inner<H> {
     pub(super) host: H,
-    pub(super) pool: Pool,
+    pub(super) pool: Slots,
     pub(super) config: Arc<Config>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) audit: Arc<Audit>,
@@ -172,10 +172,10 @@ impl<H: Host> Engine<H> {
     /// Read the records and look at the host. Nothing is done to it before [`Engine::run_timers`] or
     /// the first call, and a host that cannot be looked at yet is an alarm, not the end.
     pub async fn open(host: H, setup: Setup) -> Result<Engine<H>, OpenError> {
-        let pool = Pool::new(&setup.config.pool)?;
+        let pool = Slots::new(&setup.config.pool)?;
         let (store, found) = Store::open(&setup.config.paths.state, &pool)?;
         for (slot, found) in &found {
-            if let crate::record::Found::Unreadable(why) = found {
+            if let crate::record::StoredRecord::Unreadable(why) = found {
                 tracing::error!(%slot, why, "a record cannot be read; its clone is treated as an orphan");
             }
         }
@@ -208,7 +208,7 @@ impl<H: Host> Engine<H> {
     }
 
     /// The pool, for names.
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Slots {
         &self.0.pool
     }
 

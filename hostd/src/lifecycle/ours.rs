@@ -4,7 +4,7 @@
 //! looks like ours, is never touched, and neither is what hangs on it.
 
 use crate::api::CloneId;
-use crate::host::{Identity, JailSeen, NetworkSeen, ObservedClone, StorageSeen};
+use crate::host::{Identity, ObservedJail, ObservedNetwork, ObservedClone, ObservedStorage};
 
 /// On what grounds something in a slot is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,10 @@ impl Claim<'_> {
         let storage = seen.storage.as_ref();
         let jail = seen.jail.as_ref();
         let network = seen.network.as_ref();
-        let my_storage = storage.filter(|storage: &&StorageSeen| self.covers(&storage.identity));
-        let my_network = network.filter(|network: &&NetworkSeen| self.covers(&network.identity));
+        let my_storage = storage.filter(|storage: &&ObservedStorage| self.covers(&storage.identity));
+        let my_network = network.filter(|network: &&ObservedNetwork| self.covers(&network.identity));
         // A dying jail cannot be touched by anybody: it is only waited for.
-        let my_jail = jail.filter(|jail: &&JailSeen| jail.dying || self.covers(&jail.identity));
+        let my_jail = jail.filter(|jail: &&ObservedJail| jail.dying || self.covers(&jail.identity));
         let others_storage = storage.is_some() && my_storage.is_none();
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
@@ -114,14 +114,14 @@ mod tests {
     /// A whole clone whose three bearers of identity are these.
     fn seen(storage: Identity, network: Identity, jail: Identity) -> ObservedClone {
         ObservedClone {
-            storage: Some(StorageSeen { identity: storage, snapshot: None, mounted: true, age: None }),
+            storage: Some(ObservedStorage { identity: storage, snapshot: None, mounted: true, age: None }),
             mounts: BTreeSet::from(["dev".to_owned()]),
             oom_kills: 0,
             limits: Some(Limits::default()),
-            network: Some(NetworkSeen { identity: network, complete: true }),
+            network: Some(ObservedNetwork { identity: network, complete: true }),
             egress: true,
             connections: true,
-            jail: Some(JailSeen { identity: jail, dying: false }),
+            jail: Some(ObservedJail { identity: jail, dying: false }),
             frozen: true,
             processes: BTreeSet::from([7]),
             service_ready: true,
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_dying_jail_is_nobodys_to_touch_and_everybodys_to_wait_for() {
         let dying = |identity| ObservedClone {
-            jail: Some(JailSeen { identity, dying: true }),
+            jail: Some(ObservedJail { identity, dying: true }),
             ..ObservedClone::default()
         };
         for identity in [theirs(), Identity::Unmarked, Identity::Clone(id('b'))] {

@@ -6,7 +6,7 @@ use crate::record::Record;
 
 /// What the members of the warm pool shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolWish {
+pub struct WarmPoolTarget {
     /// The template's snapshot.
     pub snapshot: SnapshotName,
     /// What that snapshot is now; `None`: it could not be looked at, so nothing is held against anybody.

@@ -4,7 +4,7 @@ use super::create::{host_error, not_of_this_pool};
 use super::engine::{Caller, Inner, Working};
 use super::ours::{self, Claim};
 use super::progress::{Listeners, Progress};
-use super::reconcile::{self, Decision, Facts, Plan, Repair, Rules, Verdict};
+use super::reconcile::{self, Decision, Facts, ReconcilePlan, Repair, Rules, SlotAssessment};
 use super::step::Step;
 use super::walk::Ended;
 use crate::api::{
@@ -39,7 +39,7 @@ impl<H: Host> Inner<H> {
     }
 
     /// Look at the whole host and decide.
-    async fn survey(self: &Arc<Self>) -> HostResult<Plan> {
+    async fn survey(self: &Arc<Self>) -> HostResult<ReconcilePlan> {
         let began = Instant::now();
         let (records, mut working) = {
             let book = self.book();
@@ -68,11 +68,11 @@ impl<H: Host> Inner<H> {
                 now: &now,
             };
             let plan = reconcile::reconcile(&facts, &self.rules());
-            book.verdicts = plan
-                .verdicts
+            book.assessments = plan
+                .assessments
                 .iter()
                 .filter(|(slot, _)| !working.contains(slot))
-                .map(|(slot, verdict)| (*slot, (verdict.state, verdict.problem.clone())))
+                .map(|(slot, assessment)| (*slot, (assessment.state, assessment.problem.clone())))
                 .collect();
             let egress = book.seen.egress;
             book.set_alarm("reap", plan.alarm.clone());
@@ -109,7 +109,7 @@ impl<H: Host> Inner<H> {
         self.looked(plan);
     }
 
-    fn looked(&self, plan: HostResult<Plan>) -> Option<Plan> {
+    fn looked(&self, plan: HostResult<ReconcilePlan>) -> Option<ReconcilePlan> {
         let alarm = plan.as_ref().err().map(|error| format!("the host cannot be looked at: {error}"));
         self.book().set_alarm("host", alarm);
         plan.ok()
@@ -134,7 +134,7 @@ impl<H: Host> Inner<H> {
     }
 
     /// Repairs and releases: what takes nothing away.
-    async fn put_right(self: &Arc<Self>, plan: &Plan) {
+    async fn put_right(self: &Arc<Self>, plan: &ReconcilePlan) {
         join_all(
             plan.repairs
                 .iter()
@@ -254,12 +254,12 @@ impl<H: Host> Inner<H> {
                 return Taken::Failed("the host cannot be looked at".into(), vec![error.to_string()]);
             }
         };
-        let verdict = self.judge_alone(slot, &seen, &BTreeSet::new());
+        let assessment = self.judge_alone(slot, &seen, &BTreeSet::new());
         let (record, readable) = {
             let book = self.book();
             (book.records.get(&slot).cloned(), !book.unreadable.contains_key(&slot))
         };
-        let Decision::Reap(reason) = verdict.decision else { return Taken::Kept(verdict.why) };
+        let Decision::Reap(reason) = assessment.decision else { return Taken::Kept(assessment.why) };
         let by_mark = record.is_none();
         let record = record.unwrap_or_else(|| {
             let id = ours::mark(&seen).cloned().unwrap_or_else(CloneId::random);
@@ -275,11 +275,11 @@ impl<H: Host> Inner<H> {
                     self.count_drained();
                 }
                 self.metrics.reaped(reason);
-                Taken::Gone(verdict.why)
+                Taken::Gone(assessment.why)
             }
             Ended::Incomplete => {
                 self.metrics.reap_failed();
-                Taken::Failed(verdict.why, walked.errors)
+                Taken::Failed(assessment.why, walked.errors)
             }
         }
     }
@@ -307,12 +307,12 @@ impl<H: Host> Inner<H> {
             result.alarm = None;
         }
         let chosen: BTreeSet<Slot> = due.iter().map(|(slot, _)| *slot).collect();
-        for (slot, verdict) in &plan.verdicts {
+        for (slot, assessment) in &plan.assessments {
             if !chosen.contains(slot) && only.is_none_or(|only| only == *slot) {
                 result.kept.push(ReapLine {
                     name: self.pool.name(*slot).into(),
                     reason: None,
-                    why: verdict.why.clone(),
+                    why: assessment.why.clone(),
                     errors: Vec::new(),
                 });
             }
@@ -325,7 +325,7 @@ impl<H: Host> Inner<H> {
         };
         if params.dry_run {
             for (slot, reason) in due {
-                let why = plan.verdicts.get(&slot).map(|verdict| verdict.why.clone()).unwrap_or_default();
+                let why = plan.assessments.get(&slot).map(|assessment| assessment.why.clone()).unwrap_or_default();
                 result.reaped.push(line(slot, Some(reason), why, Vec::new()));
             }
             for id in self.book().seen.aside.iter().filter(|_| only.is_none()) {
@@ -374,8 +374,8 @@ impl<H: Host> Inner<H> {
         })
     }
 
-    /// The verdict on one slot by a look at it alone.
-    pub(super) fn judge_alone(&self, slot: Slot, seen: &ObservedClone, working: &BTreeSet<Slot>) -> Verdict {
+    /// The assessment on one slot by a look at it alone.
+    pub(super) fn judge_alone(&self, slot: Slot, seen: &ObservedClone, working: &BTreeSet<Slot>) -> SlotAssessment {
         let now = self.clock.now();
         let book = self.book();
         let inventory = Inventory {

@@ -8,14 +8,14 @@
 //! a browser must not outlive its task.
 
 use super::ours::{self, Claim};
-pub use super::pool_wish::PoolWish;
+pub use super::pool_wish::WarmPoolTarget;
 use super::pool_wish::why_not_wanted;
 use super::step::{Step, same_limits};
 use crate::api::{CloneId, CloneState, EgressHealth, Flavor, ReapReason};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, Inventory, ObservedClone};
 use crate::record::{Phase, Record};
-use crate::slot::{Pool, Slot};
+use crate::slot::{Slots, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// The pool, for names.
-    pub pool: &'a Pool,
+    pub pool: &'a Slots,
     /// What is wanted.
     pub records: &'a BTreeMap<Slot, Record>,
     /// Slots whose record cannot be read, and why.
@@ -35,7 +35,7 @@ pub struct Facts<'a> {
     /// Slots somebody is working on.
     pub working: &'a BTreeSet<Slot>,
     /// What the warm pool shall be; none: there is none.
-    pub wish: Option<&'a PoolWish>,
+    pub wish: Option<&'a WarmPoolTarget>,
     /// Now.
     pub now: &'a Moment,
 }
@@ -53,7 +53,7 @@ pub struct Rules {
 
 /// What one look at a slot led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct SlotAssessment {
     /// How the clone is.
     pub state: CloneState,
     /// What is wrong with it, if anything.
@@ -96,9 +96,9 @@ pub enum Repair {
 
 /// What to do, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// The verdict on every slot that has a record or anything on the host.
-    pub verdicts: BTreeMap<Slot, Verdict>,
+pub struct ReconcilePlan {
+    /// The assessment on every slot that has a record or anything on the host.
+    pub assessments: BTreeMap<Slot, SlotAssessment>,
     /// The slots to take in this run, in this order.
     pub reap: Vec<(Slot, ReapReason)>,
     /// Slots whose record goes.
@@ -110,7 +110,7 @@ pub struct Plan {
 }
 
 /// Compare what is wanted with what is there.
-pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> Plan {
+pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> ReconcilePlan {
     let slots: BTreeSet<Slot> = facts
         .records
         .keys()
@@ -119,8 +119,8 @@ pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> Plan {
         .copied()
         .filter(|slot| facts.pool.contains(*slot))
         .collect();
-    let mut plan = Plan {
-        verdicts: BTreeMap::new(),
+    let mut plan = ReconcilePlan {
+        assessments: BTreeMap::new(),
         reap: Vec::new(),
         release: Vec::new(),
         repairs: Vec::new(),
@@ -130,42 +130,42 @@ pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> Plan {
         plan.repairs.push(Repair::Firewall);
     }
     for slot in slots {
-        let verdict = judge(slot, facts, rules);
-        match verdict.decision {
+        let assessment = judge(slot, facts, rules);
+        match assessment.decision {
             Decision::Reap(reason) => plan.reap.push((slot, reason)),
             Decision::Release => plan.release.push(slot),
             Decision::Keep => {}
         }
-        repairs(slot, &verdict, facts, &mut plan.repairs);
-        plan.verdicts.insert(slot, verdict);
+        repairs(slot, &assessment, facts, &mut plan.repairs);
+        plan.assessments.insert(slot, assessment);
     }
     plan.repairs.extend(facts.seen.aside.iter().cloned().map(Repair::DestroyAside));
     limit_run(&mut plan, facts, rules);
     plan
 }
 
-/// The verdict on one slot.
-pub fn judge(slot: Slot, facts: &Facts<'_>, rules: &Rules) -> Verdict {
+/// The assessment on one slot.
+pub fn judge(slot: Slot, facts: &Facts<'_>, rules: &Rules) -> SlotAssessment {
     let nothing = ObservedClone::default();
     let seen = facts.seen.clones.get(&slot).unwrap_or(&nothing);
     let record = facts.records.get(&slot);
-    let verdict = match record {
+    let assessment = match record {
         Some(record) => judge_record(record, seen, facts, rules),
         None => judge_unrecorded(slot, seen, facts, rules),
     };
     if facts.working.contains(&slot) {
         let why = "an operation on it is under way".to_owned();
-        return Verdict { decision: Decision::Keep, why, ..verdict };
+        return SlotAssessment { decision: Decision::Keep, why, ..assessment };
     }
-    verdict
+    assessment
 }
 
-fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> Verdict {
-    let verdict = |state, decision, why: String| Verdict { state, problem: None, decision, why };
+fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> SlotAssessment {
+    let assessment = |state, decision, why: String| SlotAssessment { state, problem: None, decision, why };
     match &record.phase {
         Phase::Creating => {
             let why = "its create was not finished and nobody works on it".to_owned();
-            verdict(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
+            assessment(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
         }
         Phase::Destroying { why, attempts, errors, .. } => {
             let (state, tried) = match attempts {
@@ -174,12 +174,12 @@ fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules:
             };
             let text = format!("its destroy ({why}) is not finished: it {tried}");
             let problem = (!errors.is_empty()).then(|| errors.join("; "));
-            Verdict { state, problem, decision: Decision::Reap(ReapReason::DestroyUnfinished), why: text }
+            SlotAssessment { state, problem, decision: Decision::Reap(ReapReason::DestroyUnfinished), why: text }
         }
         Phase::Quarantined { freed, .. } => judge_quarantined(record, freed, seen, facts, rules),
         Phase::Pooled { .. } if !record.pool => {
             let why = "somebody was about to take it, and nobody works on it".to_owned();
-            verdict(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
+            assessment(CloneState::Creating, Decision::Reap(ReapReason::CreateUnfinished), why)
         }
         Phase::Pooled { flavor, template, .. } => {
             let problem = what_is_missing(record, seen, facts);
@@ -187,23 +187,23 @@ fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules:
             let over = why_not_wanted(record, *flavor, template, facts);
             let broken = problem.as_ref().map(|problem| format!("it is broken ({problem})"));
             match over.or(broken) {
-                Some(why) => Verdict {
+                Some(why) => SlotAssessment {
                     problem,
-                    ..verdict(
+                    ..assessment(
                         state,
                         Decision::Reap(ReapReason::PoolDrained),
                         format!("nobody took it, and {why}"),
                     )
                 },
-                None => verdict(state, Decision::Keep, "it waits in the warm pool".into()),
+                None => assessment(state, Decision::Keep, "it waits in the warm pool".into()),
             }
         }
         Phase::Ready { .. } => {
             let Some(left) = facts.now.until(&record.deadline) else {
                 let why = "the host was restarted since it was made, and its processes with it".to_owned();
-                return Verdict {
+                return SlotAssessment {
                     problem: Some(why.clone()),
-                    ..verdict(CloneState::Broken, Decision::Reap(ReapReason::DeadlinePassed), why)
+                    ..assessment(CloneState::Broken, Decision::Reap(ReapReason::DeadlinePassed), why)
                 };
             };
             let problem = what_is_missing(record, seen, facts);
@@ -211,9 +211,9 @@ fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules:
             if left.is_zero() {
                 let over = facts.now.since(&record.deadline).unwrap_or_default().as_secs();
                 let why = format!("its deadline passed {over} s ago");
-                return Verdict {
+                return SlotAssessment {
                     problem,
-                    ..verdict(state, Decision::Reap(ReapReason::DeadlinePassed), why)
+                    ..assessment(state, Decision::Reap(ReapReason::DeadlinePassed), why)
                 };
             }
             let why = match &problem {
@@ -223,7 +223,7 @@ fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules:
                 ),
                 None => format!("it is ready and within its deadline ({} s left)", left.as_secs()),
             };
-            Verdict { problem, ..verdict(state, Decision::Keep, why) }
+            SlotAssessment { problem, ..assessment(state, Decision::Keep, why) }
         }
     }
 }
@@ -234,32 +234,32 @@ fn judge_quarantined(
     seen: &ObservedClone,
     facts: &Facts<'_>,
     rules: &Rules,
-) -> Verdict {
-    let verdict =
-        |decision, why: String| Verdict { state: CloneState::Quarantined, problem: None, decision, why };
+) -> SlotAssessment {
+    let assessment =
+        |decision, why: String| SlotAssessment { state: CloneState::Quarantined, problem: None, decision, why };
     let mine = Claim::Clone(&record.clone_id).ours(seen);
     if !mine.is_absent() && !ours::only_dying(&mine) {
         let back: Vec<&str> = mine.parts().into_iter().map(|part| part.word()).collect();
         let why = format!("it was gone, but the host shows its {} again", back.join(", "));
-        return verdict(Decision::Reap(ReapReason::DestroyUnfinished), why);
+        return assessment(Decision::Reap(ReapReason::DestroyUnfinished), why);
     }
     if ours::only_dying(&mine) {
-        return verdict(Decision::Keep, "it is gone, but its jail is still dying".into());
+        return assessment(Decision::Keep, "it is gone, but its jail is still dying".into());
     }
     // Nobody ever knew the address of a clone that nobody took.
     let quarantine = if record.pool { Duration::ZERO } else { rules.quarantine };
     match facts.now.since(freed) {
         Some(since) if since < quarantine => {
             let left = (quarantine - since).as_secs();
-            verdict(Decision::Keep, format!("it is gone; its slot stays unused for another {left} s"))
+            assessment(Decision::Keep, format!("it is gone; its slot stays unused for another {left} s"))
         }
-        _ => verdict(Decision::Release, "it is gone and its quarantine is over".into()),
+        _ => assessment(Decision::Release, "it is gone and its quarantine is over".into()),
     }
 }
 
-fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> Verdict {
+fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> SlotAssessment {
     let unreadable = facts.unreadable.get(&slot);
-    let keep = |state, problem, why: String| Verdict { state, problem, decision: Decision::Keep, why };
+    let keep = |state, problem, why: String| SlotAssessment { state, problem, decision: Decision::Keep, why };
     // Beside something foreign only what carries our mark is provably ours.
     if let Some(why) = ours::foreign(seen)
         && ours::mark(seen).is_none()
@@ -287,7 +287,7 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
             format!("{about}, but younger than the grace period ({left} s left)"),
         );
     }
-    Verdict {
+    SlotAssessment {
         state: CloneState::Orphan,
         problem: Some(about.clone()),
         decision: Decision::Reap(ReapReason::Orphan),
@@ -310,7 +310,7 @@ fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> 
 }
 
 /// What a record's clone shall be.
-pub fn spec(record: &Record, pool: &Pool) -> CloneSpec {
+pub fn spec(record: &Record, pool: &Slots) -> CloneSpec {
     CloneSpec {
         names: pool.names(record.slot),
         clone_id: record.clone_id.clone(),
@@ -320,15 +320,15 @@ pub fn spec(record: &Record, pool: &Pool) -> CloneSpec {
     }
 }
 
-fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<Repair>) {
+fn repairs(slot: Slot, assessment: &SlotAssessment, facts: &Facts<'_>, repairs: &mut Vec<Repair>) {
     if facts.working.contains(&slot) {
         return;
     }
     let seen = facts.seen.clones.get(&slot);
     let member = seen.is_some_and(|seen| seen.egress);
     let connected = seen.is_some_and(|seen| seen.connections);
-    let shall_run = matches!(verdict.state, CloneState::Ready | CloneState::Pooled);
-    let live = shall_run && verdict.decision == Decision::Keep;
+    let shall_run = matches!(assessment.state, CloneState::Ready | CloneState::Pooled);
+    let live = shall_run && assessment.decision == Decision::Keep;
     match (live, member || (connected && !live)) {
         // Adding to a table that no rule refers to would look like success and grant nothing.
         (true, false) if facts.seen.egress == EgressHealth::Ok => repairs.push(Repair::GrantEgress(slot)),
@@ -342,7 +342,7 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
         repairs.push(Repair::SetLimits(slot));
     }
     let pooled = facts.records.get(&slot).and_then(Record::pooled);
-    match (live, verdict.state, seen.is_some_and(|seen| seen.frozen)) {
+    match (live, assessment.state, seen.is_some_and(|seen| seen.frozen)) {
         (true, CloneState::Pooled, false) if pooled == Some(Flavor::Ready) => {
             repairs.push(Repair::Freeze(slot))
         }
@@ -355,7 +355,7 @@ fn repairs(slot: Slot, verdict: &Verdict, facts: &Facts<'_>, repairs: &mut Vec<R
 ///
 /// Going on with unfinished work takes nothing from anybody, so it is neither capped nor stopped:
 /// stubborn leftovers must not keep passed deadlines from being served.
-fn limit_run(plan: &mut Plan, facts: &Facts<'_>, rules: &Rules) {
+fn limit_run(plan: &mut ReconcilePlan, facts: &Facts<'_>, rules: &Rules) {
     let orphans = plan.reap.iter().filter(|(_, reason)| *reason == ReapReason::Orphan).count();
     let on_host = facts.seen.clones.len();
     if orphans > rules.reap_cap / 2 && orphans * 2 > on_host {
@@ -381,13 +381,13 @@ fn limit_run(plan: &mut Plan, facts: &Facts<'_>, rules: &Rules) {
     }
 }
 
-impl Plan {
+impl ReconcilePlan {
     fn keep_instead(&mut self, why: &str, which: impl Fn(Slot, ReapReason) -> bool) {
         self.reap.retain(|(slot, reason)| {
             let keep = which(*slot, *reason);
-            if keep && let Some(verdict) = self.verdicts.get_mut(slot) {
-                verdict.decision = Decision::Keep;
-                verdict.why = format!("{}; {why}", verdict.why);
+            if keep && let Some(assessment) = self.assessments.get_mut(slot) {
+                assessment.decision = Decision::Keep;
+                assessment.why = format!("{}; {why}", assessment.why);
             }
             !keep
         });

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::{Flavor, Launch, Limits, SnapshotName};
 use crate::clock::Stamp;
 use crate::config::PoolConfig;
-use crate::host::{Identity, JailSeen, NetworkSeen, StorageSeen};
+use crate::host::{Identity, ObservedJail, ObservedNetwork, ObservedStorage};
 use std::time::SystemTime;
 
 const GRACE: Duration = Duration::from_secs(600);
@@ -28,20 +28,20 @@ fn snapshot() -> SnapshotName {
 
 /// A host in which nothing is wrong, to be changed by each test.
 struct Host {
-    pool: Pool,
+    pool: Slots,
     records: BTreeMap<Slot, Record>,
     unreadable: BTreeMap<Slot, String>,
     seen: Inventory,
     seen_for: BTreeMap<Slot, Duration>,
     working: BTreeSet<Slot>,
-    wish: Option<PoolWish>,
+    wish: Option<WarmPoolTarget>,
     now: Moment,
     rules: Rules,
 }
 
 impl Host {
     fn new() -> Host {
-        let pool = Pool::new(&PoolConfig { last_slot: 50, ..PoolConfig::default() }).unwrap();
+        let pool = Slots::new(&PoolConfig { last_slot: 50, ..PoolConfig::default() }).unwrap();
         let now = Moment {
             boot: "this boot".into(),
             mono: Duration::from_secs(10_000),
@@ -91,7 +91,7 @@ impl Host {
         self.seen.clones.get_mut(&slot(number)).unwrap()
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> ReconcilePlan {
         let facts = Facts {
             pool: &self.pool,
             records: &self.records,
@@ -106,11 +106,11 @@ impl Host {
     }
 
     #[track_caller]
-    fn decides(&self, number: u16, state: CloneState, decision: Decision, why: &str) -> Plan {
+    fn decides(&self, number: u16, state: CloneState, decision: Decision, why: &str) -> ReconcilePlan {
         let plan = self.plan();
-        let verdict = &plan.verdicts[&slot(number)];
-        assert_eq!((verdict.state, verdict.decision), (state, decision), "{}", verdict.why);
-        assert!(verdict.why.contains(why), "{:?} does not say {why:?}", verdict.why);
+        let assessment = &plan.assessments[&slot(number)];
+        assert_eq!((assessment.state, assessment.decision), (state, decision), "{}", assessment.why);
+        assert!(assessment.why.contains(why), "{:?} does not say {why:?}", assessment.why);
         assert_eq!(plan.release.contains(&slot(number)), decision == Decision::Release);
         assert_eq!(
             plan.reap.iter().any(|(taken, _)| *taken == slot(number)),
@@ -132,7 +132,7 @@ fn destroying(attempts: u32, errors: &[&str]) -> Phase {
 /// A clone as it should be.
 fn whole(owner: CloneId) -> ObservedClone {
     ObservedClone {
-        storage: Some(StorageSeen {
+        storage: Some(ObservedStorage {
             identity: Identity::Clone(owner.clone()),
             snapshot: Some(snapshot()),
             mounted: true,
@@ -141,10 +141,10 @@ fn whole(owner: CloneId) -> ObservedClone {
         mounts: BTreeSet::from(["dev".to_owned()]),
         oom_kills: 0,
         limits: Some(limits()),
-        network: Some(NetworkSeen { identity: Identity::Clone(owner.clone()), complete: true }),
+        network: Some(ObservedNetwork { identity: Identity::Clone(owner.clone()), complete: true }),
         egress: true,
         connections: true,
-        jail: Some(JailSeen { identity: Identity::Clone(owner), dying: false }),
+        jail: Some(ObservedJail { identity: Identity::Clone(owner), dying: false }),
         frozen: false,
         processes: BTreeSet::from([77]),
         service_ready: false,
@@ -152,7 +152,7 @@ fn whole(owner: CloneId) -> ObservedClone {
 }
 
 fn dying() -> ObservedClone {
-    let jail = JailSeen { identity: Identity::Unmarked, dying: true };
+    let jail = ObservedJail { identity: Identity::Unmarked, dying: true };
     ObservedClone { jail: Some(jail), ..ObservedClone::default() }
 }
 
@@ -161,7 +161,7 @@ fn an_empty_host_needs_nothing() {
     let plan = Host::new().plan();
     assert_eq!(
         plan,
-        Plan { verdicts: BTreeMap::new(), reap: vec![], release: vec![], repairs: vec![], alarm: None }
+        ReconcilePlan { assessments: BTreeMap::new(), reap: vec![], release: vec![], repairs: vec![], alarm: None }
     );
 }
 
@@ -172,7 +172,7 @@ fn a_ready_clone_within_its_deadline_is_kept() {
     host.show(1, whole(id('a')));
     let plan = host.decides(1, CloneState::Ready, Decision::Keep, "within its deadline (100 s left)");
     assert_eq!(plan.repairs, []);
-    assert_eq!(plan.verdicts[&slot(1)].problem, None);
+    assert_eq!(plan.assessments[&slot(1)].problem, None);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_clone_of_another_boot_is_taken() {
     host.record(1, ready());
     host.now.boot = "next boot".into();
     let plan = host.decides(1, CloneState::Broken, Decision::Reap(ReapReason::DeadlinePassed), "restarted");
-    assert!(plan.verdicts[&slot(1)].problem.is_some());
+    assert!(plan.assessments[&slot(1)].problem.is_some());
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_broken_clone_is_its_owners_business_until_its_deadline() {
         host.record(1, ready());
         change(host.show(1, whole(id('a'))));
         let plan = host.decides(1, CloneState::Broken, Decision::Keep, "its owner decides");
-        assert!(plan.verdicts[&slot(1)].problem.as_ref().unwrap().contains(problem), "{problem}");
+        assert!(plan.assessments[&slot(1)].problem.as_ref().unwrap().contains(problem), "{problem}");
         assert_eq!(plan.repairs, [Repair::CutEgress(slot(1))], "{problem}: a broken clone has no egress");
     }
 }
@@ -241,7 +241,7 @@ fn a_clone_that_broke_at_its_memory_limit_says_so() {
     host.decides(1, CloneState::Ready, Decision::Keep, "it is ready");
     host.show(1, ObservedClone { jail: None, oom_kills: 2, ..whole(id('a')) });
     let plan = host.decides(1, CloneState::Broken, Decision::Keep, "its owner decides");
-    let problem = plan.verdicts[&slot(1)].problem.clone().unwrap();
+    let problem = plan.assessments[&slot(1)].problem.clone().unwrap();
     assert_eq!(problem, "no jail is there; 2 of its processes were ended at its memory limit");
 }
 
@@ -253,7 +253,7 @@ fn a_broken_clone_past_its_deadline_is_taken_and_its_problem_told() {
     host.show(1, whole(id('a'))).jail = None;
     let reap = Decision::Reap(ReapReason::DeadlinePassed);
     let plan = host.decides(1, CloneState::Broken, reap, "passed 1 s ago");
-    assert_eq!(plan.verdicts[&slot(1)].problem.as_deref(), Some("no jail is there"));
+    assert_eq!(plan.assessments[&slot(1)].problem.as_deref(), Some("no jail is there"));
 }
 
 #[test]
@@ -311,8 +311,8 @@ fn unfinished_work_is_taken_unless_somebody_works_on_it() {
     host.decides(2, CloneState::Creating, create, "nobody works on it");
     host.decides(3, CloneState::Destroying, destroy, "has not been tried yet");
     let plan = host.decides(4, CloneState::Incomplete, destroy, "failed 2 times, last with: busy; stuck");
-    assert_eq!(plan.verdicts[&slot(4)].problem.as_deref(), Some("busy; stuck"));
-    assert_eq!(plan.verdicts[&slot(3)].problem, None);
+    assert_eq!(plan.assessments[&slot(4)].problem.as_deref(), Some("busy; stuck"));
+    assert_eq!(plan.assessments[&slot(3)].problem, None);
     assert_eq!(
         plan.reap.iter().map(|(slot, _)| slot.number()).collect::<Vec<_>>(),
         [3, 4, 1, 2],
@@ -337,7 +337,7 @@ fn a_quarantine_ends_by_time_and_absence() {
     host.show(1, dying());
     host.decides(1, CloneState::Quarantined, Decision::Keep, "still dying");
 
-    let stray = NetworkSeen { identity: Identity::Unmarked, complete: false };
+    let stray = ObservedNetwork { identity: Identity::Unmarked, complete: false };
     host.show(1, ObservedClone { network: Some(stray), ..ObservedClone::default() });
     host.decides(
         1,
@@ -346,7 +346,7 @@ fn a_quarantine_ends_by_time_and_absence() {
         "its network again",
     );
 
-    let theirs = NetworkSeen { identity: Identity::Foreign("x".into()), complete: true };
+    let theirs = ObservedNetwork { identity: Identity::Foreign("x".into()), complete: true };
     host.show(1, ObservedClone { network: Some(theirs), ..ObservedClone::default() });
     host.decides(1, CloneState::Quarantined, Decision::Release, "over");
 
@@ -377,9 +377,9 @@ fn orphans_wait_for_the_grace_period() {
             host.decides(9, CloneState::Orphan, reap, "no record and is provably ours, and older");
         } else {
             let plan = host.decides(9, CloneState::Orphan, Decision::Keep, "younger than the grace period");
-            assert!(plan.verdicts[&slot(9)].problem.is_some());
+            assert!(plan.assessments[&slot(9)].problem.is_some());
             let left = if age.or(seen_for).is_some() { "(1 s left)" } else { "(600 s left)" };
-            assert!(plan.verdicts[&slot(9)].why.contains(left), "{}", plan.verdicts[&slot(9)].why);
+            assert!(plan.assessments[&slot(9)].why.contains(left), "{}", plan.assessments[&slot(9)].why);
         }
     }
 }
@@ -413,7 +413,7 @@ fn something_foreign_is_never_taken() {
         change(seen, foreign());
         host.seen_for.insert(slot(9), GRACE * 9);
         let plan = host.decides(9, CloneState::Foreign, Decision::Keep, "made by hand");
-        assert!(plan.verdicts[&slot(9)].problem.as_ref().unwrap().contains("made by hand"));
+        assert!(plan.assessments[&slot(9)].problem.as_ref().unwrap().contains("made by hand"));
         assert_eq!(plan.repairs, [Repair::CutEgress(slot(9))], "our table is not for them");
     }
     // Beside something foreign, what carries our mark is still ours to take.
@@ -449,7 +449,7 @@ fn slots_of_other_pools_are_not_looked_at() {
     let mut host = Host::new();
     host.show(51, whole(id('b')));
     host.seen_for.insert(slot(51), GRACE);
-    assert!(host.plan().verdicts.is_empty());
+    assert!(host.plan().assessments.is_empty());
 }
 
 #[test]
@@ -466,9 +466,9 @@ fn one_run_takes_at_most_its_cap_and_says_so() {
     assert_eq!(plan.reap.len(), 10 + 12, "unfinished work is not capped");
     assert!(plan.alarm.as_ref().unwrap().contains("12 clones are due, 10 are taken"), "{:?}", plan.alarm);
     for number in [11, 12] {
-        let verdict = &plan.verdicts[&slot(number)];
-        assert_eq!(verdict.decision, Decision::Keep);
-        assert!(verdict.why.contains("reached its cap"), "{}", verdict.why);
+        let assessment = &plan.assessments[&slot(number)];
+        assert_eq!(assessment.decision, Decision::Keep);
+        assert!(assessment.why.contains("reached its cap"), "{}", assessment.why);
     }
     host.rules.reap_cap = 12;
     let plan = host.plan();
@@ -485,7 +485,7 @@ fn a_host_full_of_orphans_is_an_alarm_not_a_feast() {
     let plan = host.plan();
     assert_eq!(plan.reap, []);
     assert!(plan.alarm.as_ref().unwrap().contains("6 of 6 clones"), "{:?}", plan.alarm);
-    assert!(plan.verdicts[&slot(1)].why.contains("state folder"), "{}", plan.verdicts[&slot(1)].why);
+    assert!(plan.assessments[&slot(1)].why.contains("state folder"), "{}", plan.assessments[&slot(1)].why);
 
     // Five are few enough; and six are, where most clones have their records.
     host.seen.clones.remove(&slot(6));
@@ -505,7 +505,7 @@ fn a_host_full_of_orphans_is_an_alarm_not_a_feast() {
 /// A warm pool of one, and a member of it as it should be.
 fn with_member() -> Host {
     let mut host = Host::new();
-    host.wish = Some(PoolWish {
+    host.wish = Some(WarmPoolTarget {
         snapshot: snapshot(),
         template: Some("v1".into()),
         limits: limits(),
@@ -561,9 +561,9 @@ fn a_member_goes_when_the_warm_pool_does_not_want_it() {
         let mut host = with_member();
         change(&mut host);
         let plan = host.plan();
-        let verdict = &plan.verdicts[&slot(1)];
-        assert_eq!(verdict.decision, Decision::Reap(ReapReason::PoolDrained), "{why}: {}", verdict.why);
-        assert!(verdict.why.contains(why), "{:?} does not say {why:?}", verdict.why);
+        let assessment = &plan.assessments[&slot(1)];
+        assert_eq!(assessment.decision, Decision::Reap(ReapReason::PoolDrained), "{why}: {}", assessment.why);
+        assert!(assessment.why.contains(why), "{:?} does not say {why:?}", assessment.why);
         assert!(plan.repairs.contains(&Repair::CutEgress(slot(1))), "{why}: {:?}", plan.repairs);
     }
 }

@@ -9,10 +9,10 @@ use super::create::host_error;
 use super::engine::Inner;
 use super::place::Wish;
 use super::progress::{Listeners, Progress};
-use super::reconcile::{self, PoolWish};
+use super::reconcile::{self, WarmPoolTarget};
 use super::step::Step;
 use crate::api::{ErrorCode, Flavor, Limits, Method, RpcError};
-use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part, Service};
+use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part, ServiceEndpoint};
 use crate::record::{Phase, Record};
 use crate::slot::SlotNames;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,9 +116,9 @@ impl<H: Host> Inner<H> {
     }
 
     /// What the members shall be; none: there is no warm pool.
-    pub(super) fn pool_wish(&self, book: &super::book::Book) -> Option<PoolWish> {
+    pub(super) fn pool_wish(&self, book: &super::book::Book) -> Option<WarmPoolTarget> {
         let config = &self.config.pool;
-        (config.size > 0).then(|| PoolWish {
+        (config.size > 0).then(|| WarmPoolTarget {
             snapshot: self.config.host.snapshot.clone(),
             template: book.template.clone(),
             limits: self.config.clone_limits.grant(None),
@@ -279,7 +279,7 @@ impl<H: Host> Inner<H> {
         self: &Arc<Self>,
         spec: &CloneSpec,
         flavor: Flavor,
-    ) -> Result<Option<Service>, RpcError> {
+    ) -> Result<Option<ServiceEndpoint>, RpcError> {
         let limits = self.held_back(&spec.limits);
         let slow = CloneSpec { limits, warm_up: flavor == Flavor::Ready, ..spec.clone() };
         let steps = match flavor {

@@ -1,7 +1,7 @@
 //! The steps of a create: how each is ensured, and what must be seen before it counts.
 
 use crate::api::Limits;
-use crate::host::{CloneSpec, Host, HostResult, Identity, ObservedClone, Part, Service};
+use crate::host::{CloneSpec, Host, HostResult, Identity, ObservedClone, Part, ServiceEndpoint};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl Step {
     }
 
     /// Make it so. The service answers where it is.
-    pub(super) async fn ensure<H: Host>(self, host: &H, spec: &CloneSpec) -> HostResult<Option<Service>> {
+    pub(super) async fn ensure<H: Host>(self, host: &H, spec: &CloneSpec) -> HostResult<Option<ServiceEndpoint>> {
         match self {
             Step::Storage => host.ensure_storage(spec).await?,
             Step::Limits => host.ensure_limits(spec).await?,

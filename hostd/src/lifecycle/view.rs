@@ -79,7 +79,7 @@ impl<H: Host> Inner<H> {
     pub(super) fn states(&self) -> Vec<(Slot, CloneState, Option<String>)> {
         let book = self.book();
         let mut states = std::collections::BTreeMap::new();
-        for (slot, (state, problem)) in &book.verdicts {
+        for (slot, (state, problem)) in &book.assessments {
             states.insert(*slot, (*state, problem.clone()));
         }
         states.retain(|slot, (state, _)| {

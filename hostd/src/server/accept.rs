@@ -4,7 +4,7 @@ use super::connection;
 use super::dispatch::{SOON, Session, Shared};
 use super::listener::Listener;
 use super::operations::Operations;
-use super::seldom::Seldom;
+use super::log_throttle::LogThrottle;
 use crate::api::{ErrorCode, RpcError};
 use crate::platform;
 use crate::wire;
@@ -58,7 +58,7 @@ async fn accept<O: Operations>(
     closing: &watch::Sender<()>,
     alive: &mpsc::Sender<()>,
 ) {
-    let mut refusals = Seldom::default();
+    let mut refusals = LogThrottle::default();
     loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,

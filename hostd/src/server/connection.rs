@@ -9,7 +9,7 @@ use super::connections::Ticket;
 use super::dispatch::{Handled, Pending, ProgressLines, SOON, Session, Shared, shutting_down};
 use super::framing::{LineReader, LineWriter};
 use super::operations::Operations;
-use super::seldom::Seldom;
+use super::log_throttle::LogThrottle;
 use crate::api::{ErrorCode, RpcError};
 use crate::wire;
 use serde_json::value::RawValue;
@@ -58,7 +58,7 @@ async fn talk<O: Operations>(
     let mut writer = LineWriter::new(write, patience);
     let (queue, mut finished) = mpsc::channel(QUEUE);
     let progress = progress_lines(&queue);
-    let mut ignored = Seldom::default();
+    let mut ignored = LogThrottle::default();
 
     // Until a reason to close comes; then the last line the peer gets, if it gets one.
     let last_word = loop {

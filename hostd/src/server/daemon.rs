@@ -14,7 +14,7 @@ use crate::config::{Config, HostDriver, LogConfig, LogFormat};
 use crate::host::Host;
 use crate::lifecycle::{Engine, OpenError, Setup};
 use crate::metrics::Metrics;
-use crate::slot::{Pool, PoolError};
+use crate::slot::{Slots, SlotsError};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -33,7 +33,7 @@ const WORKERS: usize = 2;
 pub enum DaemonError {
     /// The slots.
     #[error(transparent)]
-    Pool(#[from] PoolError),
+    Slots(#[from] SlotsError),
     /// The Prometheus listener.
     #[error(transparent)]
     Metrics(#[from] MetricsHttpError),
@@ -71,7 +71,7 @@ impl DaemonError {
     /// The process's exit code: 2 for a configuration that can never work, 7 for a host that is not ready.
     pub fn exit_code(&self) -> u8 {
         match self {
-            DaemonError::Pool(_) | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
+            DaemonError::Slots(_) | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
             _ => 7,
         }
     }
@@ -86,13 +86,13 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 pub struct Checked {
     config: Arc<Config>,
     access: Access,
-    pool: Pool,
+    pool: Slots,
 }
 
 /// Check everything that can be checked without touching anything.
 pub fn check(config: Config) -> Result<Checked, DaemonError> {
     let access = Access::new(&config.access);
-    let pool = Pool::new(&config.pool)?;
+    let pool = Slots::new(&config.pool)?;
     if let Some(address) = config.metrics.listen {
         metrics_http::check(address)?;
     }

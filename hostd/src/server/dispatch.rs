@@ -9,14 +9,14 @@ use super::access::{Access, Grant};
 use super::connections::Connections;
 use super::operations::Operations;
 use super::rate::CreateRate;
-use super::seldom::Seldom;
+use super::log_throttle::LogThrottle;
 use crate::api::*;
 use crate::audit::Actor;
 use crate::config::Config;
 use crate::lifecycle::{Caller, ProgressSink};
 use crate::metrics::Metrics;
 use crate::platform::Peer;
-use crate::slot::Pool;
+use crate::slot::Slots;
 use crate::wire::{self, Message};
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -62,7 +62,7 @@ pub struct Session {
     pub grant: Grant,
     /// As the lifecycle sees it.
     pub caller: Caller,
-    denials: Mutex<Seldom>,
+    denials: Mutex<LogThrottle>,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl<O: Operations> Shared<O> {
         operations: O,
         access: Access,
         config: Arc<Config>,
-        pool: &Pool,
+        pool: &Slots,
         metrics: Arc<Metrics>,
     ) -> Self {
         let server = &config.server;

@@ -10,7 +10,7 @@ use crate::config::{AccessRule, Config};
 use crate::lifecycle::{Caller, EngineStatus, ProgressSink};
 use crate::metrics::Metrics;
 use crate::platform::Peer;
-use crate::slot::Pool;
+use crate::slot::Slots;
 use futures_util::FutureExt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -108,7 +108,7 @@ fn shared() -> Arc<Shared<Recorder>> {
     config.server.creates_per_minute = u32::MAX;
     config.server.create_burst = u32::MAX;
     let access = Access::new(&config.access);
-    let pool = Pool::new(&config.pool).expect("the default pool is valid");
+    let pool = Slots::new(&config.pool).expect("the default pool is valid");
     Arc::new(Shared::new(Recorder, access, Arc::new(config), &pool, Arc::new(Metrics::new())))
 }
 

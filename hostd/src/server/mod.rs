@@ -19,4 +19,4 @@ pub mod metrics_http;
 pub mod notify;
 pub mod operations;
 pub mod rate;
-pub mod seldom;
+pub mod log_throttle;

@@ -10,7 +10,7 @@ pub mod wire;
 
 use hostd::config::PoolConfig;
 use hostd::host::fake::FakeHost;
-use hostd::slot::Pool;
+use hostd::slot::Slots;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Lab {
     folder: tempfile::TempDir,
-    pool: Pool,
+    pool: Slots,
 }
 
 impl Lab {
@@ -86,7 +86,7 @@ operator = true
         );
         fs::create_dir(at("state")).unwrap();
         fs::write(at("hostd.toml"), config).unwrap();
-        Lab { pool: Pool::new(&pool).unwrap(), folder }
+        Lab { pool: Slots::new(&pool).unwrap(), folder }
     }
 
     /// The folder.
@@ -100,7 +100,7 @@ operator = true
     }
 
     /// The pool, for names.
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Slots {
         &self.pool
     }
 

@@ -14,7 +14,7 @@ use hostd::host::Host;
 use hostd::host::freebsd::{FreebsdHost, egress};
 use hostd::lifecycle::{Caller, Engine, Setup};
 use hostd::metrics::Metrics;
-use hostd::slot::{Pool, Slot};
+use hostd::slot::{Slots, Slot};
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ const TOOLS: [&str; 13] = [
 struct Lab {
     folder: tempfile::TempDir,
     engine: Engine<FreebsdHost>,
-    pool: Pool,
+    pool: Slots,
 }
 
 impl Lab {
@@ -55,7 +55,7 @@ impl Lab {
         config.lifecycle.busy_patience_ms = 0;
         config.freebsd.console_logs = folder.path().join("state");
         change(&mut config);
-        let pool = Pool::new(&config.pool).unwrap();
+        let pool = Slots::new(&config.pool).unwrap();
         let policy = egress::policy(&config, &pool).unwrap();
 
         let names = pool.names(Slot::new(1).unwrap());

@@ -12,7 +12,7 @@ use hostd::config::Config;
 use hostd::host::fake::{FakeHost, SimulatedCrash, quiet_crashes};
 use hostd::lifecycle::{Caller, Engine, Setup};
 use hostd::metrics::Metrics;
-use hostd::slot::{Pool, Slot};
+use hostd::slot::{Slots, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -102,7 +102,7 @@ impl Rig {
             wall: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
         };
         let clock = Arc::new(TestClock(Mutex::new(start)));
-        let host = FakeHost::new(Pool::new(&config.pool).unwrap());
+        let host = FakeHost::new(Slots::new(&config.pool).unwrap());
         host.set_clock(clock.clone());
         let config = Arc::new(config);
         let engine = open(&host, &config, &clock).await;

@@ -14,10 +14,10 @@ use hostd::config::{self, Config};
 use hostd::host::fake::FakeHost;
 use hostd::host::linux::LinuxHost;
 use hostd::host::{
-    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Service, Unmount,
+    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount,
 };
 use hostd::server::daemon;
-use hostd::slot::{Pool, SlotNames};
+use hostd::slot::{Slots, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -250,7 +250,7 @@ fn serve(arguments: &str) {
     daemon::start_log(&config.log);
     let checked = daemon::check(config.clone()).unwrap();
     let served = block_on(daemon::run_with_host(checked, |_| {
-        let pool = Pool::new(&config.pool).unwrap();
+        let pool = Slots::new(&config.pool).unwrap();
         let world = config.paths.state.join("fake-world");
         let linux = LinuxHost::open(&config, &pool).unwrap();
         Ok(Half { fake: FakeHost::persistent(pool, &world).unwrap(), linux })
@@ -330,7 +330,7 @@ impl Host for Half {
         self.fake.ensure_jail(spec).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         self.fake.ensure_service(spec).await
     }
 

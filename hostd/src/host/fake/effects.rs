@@ -6,7 +6,7 @@
 use super::world::{Dying, Jail, Mark, Pair, Place, Storage, Stuck, Table, World};
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::Moment;
-use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ProcessSignal, Service, Unmount};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ProcessSignal, ServiceEndpoint, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -308,7 +308,7 @@ impl World {
     }
 
     /// Ready: and, being a browser, with a connection if it may have one.
-    pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<Service> {
+    pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         let names = &spec.names;
         match &mut self.place(names.slot).jail {
             Some(jail) if !jail.processes.is_empty() => jail.service_ready = true,
@@ -393,9 +393,9 @@ impl World {
 }
 
 /// Where the service answers.
-pub(super) fn service(names: &SlotNames) -> Service {
+pub(super) fn service(names: &SlotNames) -> ServiceEndpoint {
     let at = format!("{}:8080", names.ip);
-    Service {
+    ServiceEndpoint {
         endpoint: format!("http://{at}"),
         cdp_endpoint: Some(format!("ws://{at}/devtools/browser/{}", names.name)),
     }

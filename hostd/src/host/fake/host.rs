@@ -8,7 +8,7 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, Severity, SnapshotName}
 use crate::clock::Moment;
 use crate::host::{
     CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal,
-    Service, Unmount,
+    ServiceEndpoint, Unmount,
 };
 use crate::slot::{Slot, SlotNames};
 use std::collections::BTreeMap;
@@ -235,7 +235,7 @@ impl Host for FakeHost {
         self.effect(HostCall::EnsureJail, Some(spec.names.slot), mount, start, ()).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         let start = |world: &mut World| world.begin_service(spec);
         let ready = |world: &mut World| world.service_ready(spec);
         let lie = service(&spec.names);

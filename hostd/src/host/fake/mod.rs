@@ -18,7 +18,7 @@ mod world;
 pub use faults::{Fault, FaultKind, HostCall, SimulatedCrash, When, quiet_crashes};
 
 use crate::clock::{Clock, SystemClock};
-use crate::slot::Pool;
+use crate::slot::Slots;
 use faults::FaultBook;
 use persist::Store;
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ pub struct FakeHost {
 }
 
 struct Shared {
-    pool: Pool,
+    pool: Slots,
     store: Mutex<Store>,
     faults: Mutex<FaultBook>,
     clock: Mutex<Arc<dyn Clock>>,
@@ -52,14 +52,14 @@ struct Shared {
 
 impl FakeHost {
     /// A host in memory, with the template's snapshots `default` and `v2` and a sound firewall.
-    pub fn new(pool: Pool) -> Self {
+    pub fn new(pool: Slots) -> Self {
         Self::with(pool, Store::in_memory(), Duration::ZERO)
     }
 
     /// A host kept in this folder, which other processes may use at the same time. Every effect is
     /// durable against `kill -9` at once and atomic. `latency_ms` in the folder sets the latency; a file
     /// `in_memory` keeps the host in memory after all.
-    pub fn persistent(pool: Pool, dir: &Path) -> io::Result<Self> {
+    pub fn persistent(pool: Slots, dir: &Path) -> io::Result<Self> {
         // A benchmark of hostd must not measure how the model is written to disk.
         let store = match dir.join("in_memory").exists() {
             true => Store::in_memory(),
@@ -73,7 +73,7 @@ impl FakeHost {
         Ok(Self::with(pool, store, latency))
     }
 
-    fn with(pool: Pool, store: Store, latency: Duration) -> Self {
+    fn with(pool: Slots, store: Store, latency: Duration) -> Self {
         let clock = SystemClock::new().expect("the system tells which boot it is in");
         let shared = Shared {
             pool,

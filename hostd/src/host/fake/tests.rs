@@ -12,8 +12,8 @@ use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::time::SystemTime;
 
-fn pool() -> Pool {
-    Pool::new(&PoolConfig { last_slot: 9, ..PoolConfig::default() }).unwrap()
+fn pool() -> Slots {
+    Slots::new(&PoolConfig { last_slot: 9, ..PoolConfig::default() }).unwrap()
 }
 
 fn slot() -> Slot {

@@ -5,8 +5,8 @@
 
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::{Moment, Stamp};
-use crate::host::{Identity, Inventory, JailSeen, NetworkSeen, ObservedClone, Part, StorageSeen};
-use crate::slot::{Pool, Slot};
+use crate::host::{Identity, Inventory, ObservedJail, ObservedNetwork, ObservedClone, Part, ObservedStorage};
+use crate::slot::{Slots, Slot};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -208,7 +208,7 @@ impl World {
     }
 
     /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
-    pub(super) fn observe(&mut self, pool: &Pool, slot: Slot, parts: &[Part], now: &Moment) -> ObservedClone {
+    pub(super) fn observe(&mut self, pool: &Slots, slot: Slot, parts: &[Part], now: &Moment) -> ObservedClone {
         let ip = pool.names(slot).ip;
         let (member, connected) = (self.firewall.is_member(ip), self.firewall.states.contains(&ip));
         let mut seen = ObservedClone::default();
@@ -238,7 +238,7 @@ impl World {
     }
 
     /// Look at everything. Whether services answer is not part of it.
-    pub(super) fn inventory(&mut self, pool: &Pool, now: &Moment) -> Inventory {
+    pub(super) fn inventory(&mut self, pool: &Slots, now: &Moment) -> Inventory {
         let members = self.firewall.table.iter().flat_map(|table| &table.members);
         let stray =
             members.chain(&self.firewall.states).filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
@@ -249,7 +249,7 @@ impl World {
     }
 
     /// Every object that hostd made, or that could only be hostd's, as `kind name`.
-    pub(super) fn ours(&self, pool: &Pool) -> BTreeSet<String> {
+    pub(super) fn ours(&self, pool: &Slots) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         for (slot, place) in &self.places {
             let name = pool.name(*slot);
@@ -294,7 +294,7 @@ impl World {
     }
 
     /// The foreign objects that are as they were planted.
-    pub(super) fn foreign(&self, pool: &Pool) -> BTreeSet<String> {
+    pub(super) fn foreign(&self, pool: &Slots) -> BTreeSet<String> {
         let untouched = self.planted.iter().filter_map(|(slot, planted)| {
             let place = self.places.get(slot)?;
             let (kind, same) = match planted {
@@ -321,7 +321,7 @@ impl Place {
         self.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign)
     }
 
-    fn look_at_jail(&mut self) -> Option<JailSeen> {
+    fn look_at_jail(&mut self) -> Option<ObservedJail> {
         let why = "its path is not the clone's folder";
         let dying = self.dying.first().map(|dying| dying.mark.identity(why));
         for dying in &mut self.dying {
@@ -329,8 +329,8 @@ impl Place {
         }
         self.dying.retain(|dying| dying.polls > 0);
         match &self.jail {
-            Some(jail) => Some(JailSeen { identity: jail.mark.identity(why), dying: false }),
-            None => dying.map(|identity| JailSeen { identity, dying: true }),
+            Some(jail) => Some(ObservedJail { identity: jail.mark.identity(why), dying: false }),
+            None => dying.map(|identity| ObservedJail { identity, dying: true }),
         }
     }
 }
@@ -343,15 +343,15 @@ impl Jail {
 }
 
 impl Pair {
-    fn seen(&self) -> NetworkSeen {
+    fn seen(&self) -> ObservedNetwork {
         let identity = self.mark.identity("its description names somebody else");
-        NetworkSeen { identity, complete: self.complete() }
+        ObservedNetwork { identity, complete: self.complete() }
     }
 }
 
 impl Storage {
-    fn seen(&self, now: &Moment) -> StorageSeen {
-        StorageSeen {
+    fn seen(&self, now: &Moment) -> ObservedStorage {
+        ObservedStorage {
             identity: self.mark.identity("it is not a clone of our template"),
             snapshot: self.snapshot.clone(),
             mounted: self.mounted,

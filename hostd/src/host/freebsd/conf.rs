@@ -19,7 +19,7 @@
 use super::files::{Folder, NotPlain};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult};
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Slots, SlotNames};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub(super) fn root(names: &SlotNames) -> PathBuf {
 }
 
 /// Write everything. The clone's root was never run, but the template's was: no link in it is followed.
-pub(super) fn write(pool: &Pool, spec: &CloneSpec, style: &Style) -> HostResult<()> {
+pub(super) fn write(pool: &Slots, spec: &CloneSpec, style: &Style) -> HostResult<()> {
     let names = &spec.names;
     let place = |path: &Path, error: NotPlain| {
         HostError::new(
@@ -88,7 +88,7 @@ pub(super) fn clone_id(uuid: &str) -> Option<CloneId> {
     (self::uuid(&id) == uuid && id.as_str().bytes().any(|byte| byte != b'0')).then_some(id)
 }
 
-fn jail_conf(pool: &Pool, names: &SlotNames, clone_id: &CloneId, style: &Style) -> String {
+fn jail_conf(pool: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Style) -> String {
     let SlotNames { name, epair_clone: interface, folder, .. } = names;
     let mut start = vec![
         "/sbin/ifconfig lo0 inet 127.0.0.1/8 up".to_owned(),
@@ -129,7 +129,7 @@ fn jail_conf(pool: &Pool, names: &SlotNames, clone_id: &CloneId, style: &Style) 
     text
 }
 
-fn rc_conf(pool: &Pool, spec: &CloneSpec, style: &Style) -> String {
+fn rc_conf(pool: &Slots, spec: &CloneSpec, style: &Style) -> String {
     let SlotNames { name, epair_clone: interface, ip, .. } = &spec.names;
     let flags = if spec.warm_up { "--warm-up" } else { "" };
     let prefix = pool.subnet().prefix_len();
@@ -171,11 +171,11 @@ mod tests {
         }
     }
 
-    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Pool {
+    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Slots {
         let mut config =
             PoolConfig { clones_dir: "/usr/local/bastille/jails".into(), ..PoolConfig::default() };
         change(&mut config);
-        Pool::new(&config).unwrap()
+        Slots::new(&config).unwrap()
     }
 
     fn id() -> CloneId {

@@ -18,7 +18,7 @@ use crate::api::EgressHealth;
 use crate::config::Config;
 use crate::host::command::{Command, Outcome};
 use crate::host::{HostError, HostErrorKind, HostResult};
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Slots, SlotNames};
 use ipnet::IpNet;
 use pf::pfctl::{self, Failure, Finding, Observed};
 use pf::{Policy, PolicySpec, pf_conf};
@@ -42,14 +42,14 @@ pub(super) struct Egress {
 
 impl Egress {
     /// The policy of this pool, checked. Nothing is loaded.
-    pub(super) fn new(config: &Config, pool: &Pool) -> HostResult<Egress> {
+    pub(super) fn new(config: &Config, pool: &Slots) -> HostResult<Egress> {
         let policy = policy(config, pool)?;
         Ok(Egress { policy, file: config.paths.state.join("browser.conf") })
     }
 }
 
 /// The policy that a configuration means on FreeBSD.
-pub fn policy(config: &Config, pool: &Pool) -> HostResult<Policy> {
+pub fn policy(config: &Config, pool: &Slots) -> HostResult<Policy> {
     let (egress, freebsd) = (&config.egress, &config.freebsd);
     let here = [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)];
     let mut spec = PolicySpec::new(pool.networks().collect());

@@ -5,7 +5,7 @@
 
 use super::conf;
 use super::errors::{Unreadable, digits, unreadable};
-use crate::host::{Identity, JailSeen};
+use crate::host::{Identity, ObservedJail};
 use crate::slot::SlotNames;
 use serde::Deserialize;
 
@@ -80,7 +80,7 @@ pub(super) fn of<'a>(jails: &'a [Jail], names: &SlotNames) -> Option<&'a Jail> {
 }
 
 /// The slot's jail as the lifecycle sees it.
-pub(super) fn seen(jails: &[Jail], names: &SlotNames) -> Option<JailSeen> {
+pub(super) fn seen(jails: &[Jail], names: &SlotNames) -> Option<ObservedJail> {
     let jail = of(jails, names)?;
     let root = conf::root(names);
     let identity = match conf::clone_id(&jail.uuid) {
@@ -91,5 +91,5 @@ pub(super) fn seen(jails: &[Jail], names: &SlotNames) -> Option<JailSeen> {
         Some(id) => Identity::Clone(id),
         None => Identity::Unmarked,
     };
-    Some(JailSeen { identity, dying: jail.dying })
+    Some(ObservedJail { identity, dying: jail.dying })
 }

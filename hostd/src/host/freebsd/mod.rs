@@ -40,10 +40,10 @@ mod tests;
 
 use super::command::{Tool, Tools};
 use super::zfs::Zfs;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Service, Unmount};
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Slots, SlotNames};
 use egress::Egress;
 use inventory::Glance;
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ pub struct FreebsdHost(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    pool: Pool,
+    pool: Slots,
     config: Config,
     tools: Toolbox,
     storage: Zfs,
@@ -118,7 +118,7 @@ impl Toolbox {
 impl FreebsdHost {
     /// Check the configuration and find the tools. Nothing is touched: the lifecycle's first look finds out how the
     /// host is, and what is missing is told by the doctor and by every create that needs it.
-    pub fn open(config: &Config, pool: &Pool) -> HostResult<FreebsdHost> {
+    pub fn open(config: &Config, pool: &Slots) -> HostResult<FreebsdHost> {
         let tools = Tools::new(&config.host.tool_folders);
         Ok(FreebsdHost(Arc::new(Inner {
             storage: Zfs::new(&tools, pool, config.pool.clones_dir.clone(), &config.host.template, &[]),
@@ -229,7 +229,7 @@ impl Host for FreebsdHost {
         self.0.start(spec).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         // The jail's own start has started it.
         self.0.wait_ready(&spec.names).await
     }

@@ -8,8 +8,8 @@ use super::errors::{Meaning, meaning, refused};
 use super::interfaces::{self, Interface};
 use super::{Inner, commands};
 use crate::api::CloneId;
-use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, NetworkSeen};
-use crate::slot::{Pool, Slot, SlotNames};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, ObservedNetwork};
+use crate::slot::{Slots, Slot, SlotNames};
 use std::collections::BTreeSet;
 
 /// Which interfaces are a slot's.
@@ -28,7 +28,7 @@ impl Plan {
     }
 
     /// The slot an interface belongs to.
-    pub(super) fn slot_of(&self, pool: &Pool, name: &str) -> Option<Slot> {
+    pub(super) fn slot_of(&self, pool: &Slots, name: &str) -> Option<Slot> {
         if name.starts_with("e0a_") || name.starts_with("e0b_") {
             return pool.slot_of_interface(name);
         }
@@ -49,7 +49,7 @@ impl Plan {
     }
 
     /// A slot's network as the lifecycle sees it.
-    pub(super) fn seen(&self, all: &[Interface], names: &SlotNames) -> Option<NetworkSeen> {
+    pub(super) fn seen(&self, all: &[Interface], names: &SlotNames) -> Option<ObservedNetwork> {
         let own = self.of(all, names);
         let first = own.first()?;
         // Of several with the same name the one that carries a mark is meant.
@@ -68,7 +68,7 @@ impl Plan {
             && member.is_some_and(|flags| flags.contains("PRIVATE"))
             // One end still under its first name: half made.
             && own.iter().all(|interface| !interface.name.starts_with("epair"));
-        Some(NetworkSeen { identity, complete })
+        Some(ObservedNetwork { identity, complete })
     }
 }
 
@@ -114,13 +114,13 @@ impl Inner {
         };
         let all = self.interfaces().await?;
         match self.network.seen(&all, &spec.names) {
-            Some(NetworkSeen { identity: Identity::Clone(id), complete: true }) if id == spec.clone_id => {
+            Some(ObservedNetwork { identity: Identity::Clone(id), complete: true }) if id == spec.clone_id => {
                 return Ok(());
             }
-            Some(NetworkSeen { identity: Identity::Clone(id), .. }) if id != spec.clone_id => {
+            Some(ObservedNetwork { identity: Identity::Clone(id), .. }) if id != spec.clone_id => {
                 return Err(in_the_way_of(&spec.names, format!("the pair of clone {id} is there")));
             }
-            Some(NetworkSeen { identity: Identity::Foreign(why), .. }) => {
+            Some(ObservedNetwork { identity: Identity::Foreign(why), .. }) => {
                 return Err(in_the_way_of(&spec.names, why));
             }
             Some(_) => self.destroy_interfaces(&spec.names, &all).await?,
@@ -162,7 +162,7 @@ impl Inner {
         let all = self.interfaces().await?;
         match self.network.seen(&all, names) {
             None => Ok(()),
-            Some(NetworkSeen { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),
+            Some(ObservedNetwork { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),
             Some(_) => self.destroy_interfaces(names, &all).await,
         }
     }

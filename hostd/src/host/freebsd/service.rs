@@ -8,7 +8,7 @@ use super::errors::{Meaning, digits, meaning, refused};
 use super::files::Folder;
 use super::processes::{self, Process};
 use super::{Inner, commands, conf, jails};
-use crate::host::{HostError, HostErrorKind, HostResult, ProcessSignal, Service, cdp_endpoint};
+use crate::host::{HostError, HostErrorKind, HostResult, ProcessSignal, ServiceEndpoint, cdp_endpoint};
 use crate::slot::SlotNames;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// Wait until browserd is ready and has said where its raw CDP is; the lifecycle's limit for a step ends the waiting.
-    pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<Service> {
+    pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<ServiceEndpoint> {
         let address = self.address(names);
         let patience = Duration::from_secs(self.config.lifecycle.step_timeout_seconds);
         let mut pause = PAUSE;
@@ -113,7 +113,7 @@ impl Inner {
         };
         // A little before the lifecycle, so that the error can say what was waited for.
         match tokio::time::timeout(patience.mul_f64(0.9), wait).await {
-            Ok(cdp_endpoint) => Ok(Service { endpoint: format!("http://{address}"), cdp_endpoint }),
+            Ok(cdp_endpoint) => Ok(ServiceEndpoint { endpoint: format!("http://{address}"), cdp_endpoint }),
             Err(_) => Err(HostError::new(
                 HostErrorKind::Timeout,
                 format!("http://{address}/readyz"),

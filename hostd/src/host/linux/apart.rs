@@ -20,17 +20,17 @@ use std::path::{Path, PathBuf};
 
 /// What a host needs to keep the clones' mounts apart.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct MountIsolation {
     /// The folders that are mounts of themselves.
     folders: Vec<PathBuf>,
     /// A namespace without mounts, but for an empty folder.
     nowhere: File,
 }
 
-impl Apart {
+impl MountIsolation {
     /// Keep the mounts in these folders apart, all of them or none. That it cannot be done now is no error: clones are as
     /// safe without it, and take longer to start the more of them there are.
-    pub(super) fn keep(folders: &[&Path]) -> Option<Apart> {
+    pub(super) fn keep(folders: &[&Path]) -> Option<MountIsolation> {
         let mut kept = Vec::new();
         let mut make = || {
             for folder in folders {
@@ -39,7 +39,7 @@ impl Apart {
             nowhere(&kept[0])
         };
         match make() {
-            Ok(nowhere) => Some(Apart { folders: kept, nowhere }),
+            Ok(nowhere) => Some(MountIsolation { folders: kept, nowhere }),
             Err(error) => {
                 tracing::warn!(%error, "the clones' mounts are not kept apart");
                 let_go(&kept);
@@ -168,7 +168,7 @@ mod tests {
             // As on most hosts: what is mounted is told to everybody who wants to know.
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SHARED, None::<&str>)
                 .unwrap();
-            let apart = Apart::keep(&[&clones, &run]).expect("this kernel can");
+            let apart = MountIsolation::keep(&[&clones, &run]).expect("this kernel can");
             for place in ["own", "own/deep", "other"] {
                 tmpfs(&clones.join(place));
             }
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(mounts::all().unwrap(), before);
 
             // The next hostd finds it as it is; one that leaves clones leaves it.
-            let again = Apart::keep(&[&clones, &run]).expect("as before");
+            let again = MountIsolation::keep(&[&clones, &run]).expect("as before");
             assert_eq!(mounts::all().unwrap(), before);
             again.let_go();
             assert_eq!(mounts::all().unwrap(), before);
@@ -218,13 +218,13 @@ mod tests {
             // A disk of its own for the clones is no mount of itself.
             tmpfs(&clones);
             let before = mounts::all().unwrap();
-            assert!(Apart::keep(&[&clones, &run]).is_none());
+            assert!(MountIsolation::keep(&[&clones, &run]).is_none());
             assert_eq!(mounts::all().unwrap(), before);
             umount2(&run.join("pin"), MntFlags::empty()).unwrap();
-            let apart = Apart::keep(&[&clones, &run]).expect("nothing is in the way");
+            let apart = MountIsolation::keep(&[&clones, &run]).expect("nothing is in the way");
             let kept = mounts::all().unwrap();
             assert_eq!(kept.len(), before.len() + 1, "one is gone, two are new");
-            assert!(Apart::keep(&[&clones, &run]).is_some());
+            assert!(MountIsolation::keep(&[&clones, &run]).is_some());
             assert_eq!(mounts::all().unwrap(), kept);
             apart.let_go();
             assert_eq!(below(&base), [clones.as_path()]);

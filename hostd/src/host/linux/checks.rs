@@ -1,6 +1,6 @@
 //! Everything a create needs, looked at one by one, each with what to do about it.
 
-use super::limits::{self, Keeper};
+use super::limits::{self, LimitBackend};
 use super::storage::Overlay;
 use super::{Inner, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
@@ -119,10 +119,10 @@ fn sandbox() -> Vec<Finding> {
 
 fn keeper(inner: &Inner) -> Finding {
     match (&inner.keeper, inner.config.linux.limits) {
-        (Keeper::Cgroup(parent), _) => {
+        (LimitBackend::Cgroup(parent), _) => {
             good("limits", format!("a cgroup per clone below {}", parent.display()))
         }
-        (Keeper::Rlimits { why }, LimitsDemand::Available) => finding(
+        (LimitBackend::Rlimits { why }, LimitsDemand::Available) => finding(
             "limits",
             Severity::Warning,
             format!(
@@ -130,7 +130,7 @@ fn keeper(inner: &Inner) -> Finding {
             ),
             "boot with systemd.unified_cgroup_hierarchy=1",
         ),
-        (Keeper::Rlimits { why }, LimitsDemand::Cgroup) => finding(
+        (LimitBackend::Rlimits { why }, LimitsDemand::Cgroup) => finding(
             "limits",
             Severity::Error,
             why,

@@ -10,8 +10,8 @@ use crate::config::{Config, StorageDriver};
 use crate::host::command::Tools;
 use crate::host::zfs::Zfs;
 use crate::host::zfs::datasets::Datasets;
-use crate::host::{CloneSpec, HostErrorKind, HostResult, Part, StorageSeen, Unmount};
-use crate::slot::{Pool, Slot, SlotNames};
+use crate::host::{CloneSpec, HostErrorKind, HostResult, Part, ObservedStorage, Unmount};
+use crate::slot::{Slots, Slot, SlotNames};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ impl Templates {
 }
 
 impl Storage {
-    pub(super) fn open(config: &Config, pool: &Pool) -> io::Result<Storage> {
+    pub(super) fn open(config: &Config, pool: &Slots) -> io::Result<Storage> {
         Ok(match config.linux.storage {
             StorageDriver::Overlay => Storage::Overlay(
                 Overlay::open(
@@ -125,7 +125,7 @@ impl Storage {
         names: &SlotNames,
         mounts: &[Mount],
         datasets: &Datasets,
-    ) -> io::Result<Option<StorageSeen>> {
+    ) -> io::Result<Option<ObservedStorage>> {
         match self {
             Storage::Overlay(overlay, _) => overlay.look(names, mounts),
             Storage::Zfs(zfs) => Ok(datasets.storage(zfs.layout(), names)),
@@ -133,7 +133,7 @@ impl Storage {
     }
 
     /// The slots of which there are files.
-    pub(super) fn slots(&self, pool: &Pool, datasets: &Datasets) -> io::Result<BTreeSet<Slot>> {
+    pub(super) fn slots(&self, pool: &Slots, datasets: &Datasets) -> io::Result<BTreeSet<Slot>> {
         Ok(match self {
             Storage::Overlay(overlay, _) => {
                 overlay.names()?.iter().filter_map(|name| pool.slot_of_name(name)).collect()

@@ -9,7 +9,7 @@ use super::network;
 use crate::api::EgressHealth;
 use crate::config::EgressConfig;
 use crate::host::{HostError, HostErrorKind, HostResult};
-use crate::slot::{Pool, Slot, SlotNames};
+use crate::slot::{Slots, Slot, SlotNames};
 use pf::linux::{Firewall, FirewallError};
 use pf::{Policy, PolicySpec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +64,7 @@ impl Quiet {
 
 impl Egress {
     /// The policy of this pool, checked. Nothing is loaded yet.
-    pub(super) fn new(pool: &Pool, config: &EgressConfig) -> HostResult<Egress> {
+    pub(super) fn new(pool: &Slots, config: &EgressConfig) -> HostResult<Egress> {
         let slots: Vec<SlotNames> = pool.slots().map(|slot| pool.names(slot)).collect();
         let place =
             |names: &SlotNames| pf::Slot { interface: names.interface.clone(), ip: names.ip, ip6: names.ip6 };

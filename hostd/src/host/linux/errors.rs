@@ -5,13 +5,13 @@ use std::io;
 
 /// One object being worked on.
 #[derive(Debug)]
-pub(super) struct Doing {
+pub(super) struct ErrorContext {
     pub(super) object: String,
     /// What an operator can do when it fails.
     pub(super) hint: &'static str,
 }
 
-impl Doing {
+impl ErrorContext {
     pub(super) fn failed(&self, message: &str, error: &io::Error) -> HostError {
         failed(&self.object, message, error, self.hint)
     }

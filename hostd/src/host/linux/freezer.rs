@@ -6,8 +6,8 @@
 //! the kernel tells it at once, and nobody has to wait until a dozen processes have found their feet. After a restart of
 //! hostd the descriptors are gone; then the processes are looked for and the service is asked.
 
-use super::errors::Doing;
-use super::limits::Keeper;
+use super::errors::ErrorContext;
+use super::limits::LimitBackend;
 use super::processes::{self, Held, is_stopped};
 use super::{cgroup, jail};
 use crate::host::{HostError, HostResult};
@@ -41,7 +41,7 @@ enum Known {
 pub(super) struct Subject<'a> {
     pub(super) names: &'a SlotNames,
     pub(super) run: &'a Path,
-    pub(super) keeper: &'a Keeper,
+    pub(super) keeper: &'a LimitBackend,
 }
 
 impl Subject<'_> {
@@ -59,7 +59,7 @@ impl Subject<'_> {
 
     fn failed(&self, what: &str, error: &io::Error) -> HostError {
         let object = format!("processes of {}", self.name());
-        Doing { object, hint: "look at them with ps" }.failed(what, error)
+        ErrorContext { object, hint: "look at them with ps" }.failed(what, error)
     }
 
     /// Whether the clone stands still: its cgroup, or its supervisor, which is stopped with the rest.

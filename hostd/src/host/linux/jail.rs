@@ -12,12 +12,12 @@
 //! Which process the supervisor is, the kernel tells: the one that holds the lock of the file `jail`. A process number
 //! written down somewhere could be another's by now; a lock ends with its process.
 
-use super::apart::Apart;
-use super::errors::{Doing, doing, failed};
+use super::apart::MountIsolation;
+use super::errors::{ErrorContext, doing, failed};
 use super::files;
 use super::supervisor::{Answer, Orders, Request};
 use crate::api::CloneId;
-use crate::host::{HostError, HostErrorKind, HostResult, Identity, JailSeen, Service};
+use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -74,7 +74,7 @@ pub(super) fn orders(mut file: &File) -> io::Result<Orders> {
 }
 
 /// The jail as seen. One whose supervisor is dead is none.
-pub(super) fn look(run: &Path) -> io::Result<Option<JailSeen>> {
+pub(super) fn look(run: &Path) -> io::Result<Option<ObservedJail>> {
     if supervisor(run)?.is_none() {
         return Ok(None);
     }
@@ -82,7 +82,7 @@ pub(super) fn look(run: &Path) -> io::Result<Option<JailSeen>> {
         Ok(orders) => Identity::Clone(orders.clone_id),
         Err(error) => Identity::Foreign(format!("{}: {error}", run.join(JAIL).display())),
     };
-    Ok(Some(JailSeen { identity, dying: false }))
+    Ok(Some(ObservedJail { identity, dying: false }))
 }
 
 /// Whether the service answers.
@@ -109,11 +109,11 @@ fn converse(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
 }
 
 /// Start the supervisor and wait until it holds its lock and listens.
-pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&Apart>) -> HostResult<()> {
+pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsolation>) -> HostResult<()> {
     let name = orders.name.clone();
-    let what = Doing { object: format!("jail of {name}"), hint: "look at hostd's log" };
+    let what = ErrorContext { object: format!("jail of {name}"), hint: "look at hostd's log" };
     match look(&run).map_err(|error| what.failed("cannot be looked at", &error))? {
-        Some(JailSeen { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
+        Some(ObservedJail { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
         Some(seen) => {
             return Err(doing(
                 what.object,
@@ -138,7 +138,7 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&Apart>) -
             .open(run.join(LOG))
     };
     let log = prepare().map_err(|error| what.failed("cannot be prepared", &error))?;
-    let nowhere = apart.map(Apart::nowhere).transpose();
+    let nowhere = apart.map(MountIsolation::nowhere).transpose();
     let nowhere = nowhere.map_err(|error| what.failed("its mounts cannot be kept apart", &error))?;
     // The running program itself, also when its file was replaced by an update meanwhile.
     let child = tokio::process::Command::new("/proc/self/exe")
@@ -184,8 +184,8 @@ impl Drop for Unfinished {
 }
 
 /// Tell the supervisor to start the service and wait until it is ready.
-pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<Service> {
-    let what = Doing {
+pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<ServiceEndpoint> {
+    let what = ErrorContext {
         object: format!("service of {name}"),
         hint: "look at hostd's log; hostctl doctor checks the host",
     };
@@ -210,7 +210,7 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
                 // Beside the spans of `timing`: a part that another process measured.
                 tracing::debug!(target: "hostd::time", part, seconds, "measured inside");
             }
-            Ok(Service { endpoint, cdp_endpoint })
+            Ok(ServiceEndpoint { endpoint, cdp_endpoint })
         }
         Answer::Failed { message, not_ready } => {
             let kind = if not_ready { HostErrorKind::NotReady } else { HostErrorKind::Failed };

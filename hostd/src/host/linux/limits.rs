@@ -3,7 +3,7 @@
 //! Without cgroup v2 only the number of processes (per user id, which is the clone's own) and open files are bounded;
 //! memory and processor time are not. The configuration decides whether that will do.
 
-use super::errors::{Doing, doing};
+use super::errors::{ErrorContext, doing};
 use super::{cgroup, files};
 use crate::api::Limits;
 use crate::config::LimitsDemand;
@@ -25,7 +25,7 @@ pub(super) fn has_rates(limits: &Limits) -> bool {
 
 /// Who keeps the limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Keeper {
+pub(super) enum LimitBackend {
     /// A cgroup per clone, below this folder.
     Cgroup(PathBuf),
     /// The kernel's limits per process and user.
@@ -35,19 +35,19 @@ pub(super) enum Keeper {
     },
 }
 
-impl Keeper {
+impl LimitBackend {
     /// Find out who can keep limits here.
-    pub(super) fn find(parent: &Path) -> Keeper {
+    pub(super) fn find(parent: &Path) -> LimitBackend {
         match cgroup::find_parent(parent) {
-            Ok(parent) => Keeper::Cgroup(parent),
-            Err(why) => Keeper::Rlimits { why },
+            Ok(parent) => LimitBackend::Cgroup(parent),
+            Err(why) => LimitBackend::Rlimits { why },
         }
     }
 
     pub(super) fn word(&self) -> String {
         match self {
-            Keeper::Cgroup(parent) => format!("cgroup v2 below {}", parent.display()),
-            Keeper::Rlimits { .. } => "rlimits and pid namespace (memory and cpu are not bounded)".to_owned(),
+            LimitBackend::Cgroup(parent) => format!("cgroup v2 below {}", parent.display()),
+            LimitBackend::Rlimits { .. } => "rlimits and pid namespace (memory and cpu are not bounded)".to_owned(),
         }
     }
 
@@ -59,8 +59,8 @@ impl Keeper {
             ("write_bytes_per_second", limits.write_bytes_per_second),
         ];
         let missing = match self {
-            Keeper::Cgroup(_) => &[][..],
-            Keeper::Rlimits { .. } => &by_cgroup[..],
+            LimitBackend::Cgroup(_) => &[][..],
+            LimitBackend::Rlimits { .. } => &by_cgroup[..],
         };
         missing.iter().chain(&rates).filter(|(_, limit)| limit.is_some()).map(|(name, _)| *name).collect()
     }
@@ -68,14 +68,14 @@ impl Keeper {
     /// The clone's cgroup, if there are cgroups.
     pub(super) fn cgroup(&self, name: &str) -> Option<PathBuf> {
         match self {
-            Keeper::Cgroup(parent) => Some(parent.join(name)),
-            Keeper::Rlimits { .. } => None,
+            LimitBackend::Cgroup(parent) => Some(parent.join(name)),
+            LimitBackend::Rlimits { .. } => None,
         }
     }
 
     /// The names below the folder of the clones' cgroups, whoever made them.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
-        let Keeper::Cgroup(parent) = self else { return Ok(Vec::new()) };
+        let LimitBackend::Cgroup(parent) = self else { return Ok(Vec::new()) };
         match std::fs::read_dir(parent) {
             Ok(entries) => {
                 Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
@@ -89,12 +89,12 @@ impl Keeper {
     pub(super) fn ensure(&self, demand: LimitsDemand, spec: &CloneSpec, run: &Path) -> HostResult<()> {
         let name = spec.names.name.as_str();
         let what =
-            Doing { object: format!("limits of {name}"), hint: "hostctl doctor tells what the kernel lacks" };
+            ErrorContext { object: format!("limits of {name}"), hint: "hostctl doctor tells what the kernel lacks" };
         let not_ready = |why| doing(what.object.clone(), "keep the limits", HostErrorKind::NotReady, why);
         match (self, demand) {
-            (Keeper::Cgroup(parent), _) => cgroup::ensure_parent(parent).map_err(not_ready)?,
-            (Keeper::Rlimits { why }, LimitsDemand::Cgroup) => return Err(not_ready(why.clone())),
-            (Keeper::Rlimits { .. }, LimitsDemand::Available) => {}
+            (LimitBackend::Cgroup(parent), _) => cgroup::ensure_parent(parent).map_err(not_ready)?,
+            (LimitBackend::Rlimits { why }, LimitsDemand::Cgroup) => return Err(not_ready(why.clone())),
+            (LimitBackend::Rlimits { .. }, LimitsDemand::Available) => {}
         }
         if demand == LimitsDemand::Cgroup && has_rates(&spec.limits) {
             return Err(not_ready(format!("{RATES}; ask for none, or set linux.limits = \"available\"")));
@@ -122,8 +122,8 @@ impl Keeper {
         };
         let kept = match (&cgroup, self) {
             (Some(cgroup), _) => cgroup::keeps(cgroup, &limits),
-            (None, Keeper::Cgroup(_)) => false,
-            (None, Keeper::Rlimits { .. }) => true,
+            (None, LimitBackend::Cgroup(_)) => false,
+            (None, LimitBackend::Rlimits { .. }) => true,
         };
         Ok(Some(if kept { limits } else { Limits::default() }))
     }
@@ -132,15 +132,15 @@ impl Keeper {
     /// each process or the file system brought along at its start cannot.
     pub(super) fn can_change(&self, from: &Limits, to: &Limits) -> bool {
         let fixed = |limits: &Limits| match self {
-            Keeper::Cgroup(_) => Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits },
-            Keeper::Rlimits { .. } => *limits,
+            LimitBackend::Cgroup(_) => Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits },
+            LimitBackend::Rlimits { .. } => *limits,
         };
         fixed(from) == fixed(to)
     }
 
     /// Remove the limits, and the run folder with whatever else is left in it.
     pub(super) fn remove(&self, name: &str, run: &Path, others: &[&str]) -> HostResult<()> {
-        let what = Doing { object: format!("limits of {name}"), hint: "look for processes in it" };
+        let what = ErrorContext { object: format!("limits of {name}"), hint: "look for processes in it" };
         if let Some(cgroup) = self.cgroup(name) {
             files::remove_empty(&cgroup)
                 .map_err(|error| what.failed("the cgroup cannot be removed", &error))?;
@@ -170,7 +170,7 @@ mod tests {
             change(&mut limits);
             limits
         };
-        let (cgroup, rlimits) = (Keeper::Cgroup("/none".into()), Keeper::Rlimits { why: "a test".into() });
+        let (cgroup, rlimits) = (LimitBackend::Cgroup("/none".into()), LimitBackend::Rlimits { why: "a test".into() });
         let base = wish(|_| {});
         assert!(cgroup.can_change(&base, &base) && rlimits.can_change(&base, &base));
         for change in [
@@ -196,7 +196,7 @@ mod tests {
             read_bytes_per_second: Some(1),
             write_bytes_per_second: Some(1),
         };
-        let (cgroup, rlimits) = (Keeper::Cgroup("/c".into()), Keeper::Rlimits { why: "a test".into() });
+        let (cgroup, rlimits) = (LimitBackend::Cgroup("/c".into()), LimitBackend::Rlimits { why: "a test".into() });
         let rates = ["read_bytes_per_second", "write_bytes_per_second"];
         assert_eq!(cgroup.not_kept(&all), rates);
         assert_eq!(rlimits.not_kept(&all), [&["memory_bytes", "cpu_percent"][..], &rates].concat());
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_run_folder_without_its_file_is_not_overlooked() {
         let folder = tempfile::tempdir().unwrap();
-        let keeper = Keeper::Rlimits { why: "a test".into() };
+        let keeper = LimitBackend::Rlimits { why: "a test".into() };
         let run = folder.path().join("browsertask001");
         assert_eq!(keeper.look("browsertask001", &run).unwrap(), None);
         std::fs::create_dir(&run).unwrap();

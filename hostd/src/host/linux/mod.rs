@@ -42,16 +42,16 @@ pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::zfs::datasets::Datasets;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, Service, Unmount};
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
-use crate::slot::{Pool, Slot, SlotNames};
-use apart::Apart;
+use crate::slot::{Slots, Slot, SlotNames};
+use apart::MountIsolation;
 use driver::Storage;
 use egress::Egress;
-use errors::{Doing, failed};
+use errors::{ErrorContext, failed};
 use freezer::{Freezer, Subject};
-use limits::Keeper;
+use limits::LimitBackend;
 use processes::Held;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -69,23 +69,23 @@ pub struct LinuxHost(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    pool: Pool,
+    pool: Slots,
     config: Config,
     storage: Storage,
-    keeper: Keeper,
+    keeper: LimitBackend,
     freezer: Freezer,
     egress: Arc<Egress>,
     /// The clones' run folders.
     run: PathBuf,
     /// Where this storage's mounts can be kept apart.
-    apart: Option<Apart>,
+    apart: Option<MountIsolation>,
 }
 
 impl LinuxHost {
     /// Look at what the host offers, and put the packet filter in place before anything can need it.
     ///
     /// What is missing is no error here: hostd runs and says what to do, and creates are refused.
-    pub fn open(config: &Config, pool: &Pool) -> HostResult<LinuxHost> {
+    pub fn open(config: &Config, pool: &Slots) -> HostResult<LinuxHost> {
         let run = config.paths.state.join("run");
         let hint = "look at the folder's file system";
         files::make_folders(&run, 0o700)
@@ -94,9 +94,9 @@ impl LinuxHost {
         let storage = Storage::open(config, pool).map_err(|error| {
             failed(clones.display().to_string(), "no folder for the clones", &error, hint)
         })?;
-        let apart = storage.own_folder().and_then(|clones| Apart::keep(&[clones, &run]));
+        let apart = storage.own_folder().and_then(|clones| MountIsolation::keep(&[clones, &run]));
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
-        let keeper = Keeper::find(&config.linux.cgroup);
+        let keeper = LimitBackend::find(&config.linux.cgroup);
         if limits::has_rates(&config.clone_limits.grant(None)) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
@@ -134,7 +134,7 @@ impl Inner {
     /// Look at some parts of one slot.
     fn look(&self, names: &SlotNames, parts: &[Part], shared: &Shared) -> HostResult<ObservedClone> {
         let run = self.run(names);
-        let what = Doing { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
+        let what = ErrorContext { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
         let cannot = |error: io::Error| what.failed("cannot be looked at", &error);
         let mut seen = ObservedClone::default();
         for part in parts {
@@ -181,7 +181,7 @@ impl Inner {
     /// What is looked at once for all slots. Of which slots, if not of all that show anything, `only` tells.
     fn shared(&self, parts: &[Part], only: Option<&SlotNames>, datasets: Datasets) -> HostResult<Shared> {
         let wanted = |part| parts.contains(&part);
-        let what = Doing { object: "/proc".into(), hint: "hostd needs /proc" };
+        let what = ErrorContext { object: "/proc".into(), hint: "hostd needs /proc" };
         let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
             true => self
                 .storage
@@ -217,7 +217,7 @@ impl Inner {
 
     /// Every slot of which anything is there.
     fn slots(&self, shared: &Shared) -> HostResult<BTreeSet<Slot>> {
-        let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
+        let what = ErrorContext { object: "clones".into(), hint: "look at the folder's file system" };
         let cannot = |error: io::Error| what.failed("cannot be listed", &error);
         let mut slots = self.storage.slots(&self.pool, &shared.datasets).map_err(cannot)?;
         let runs = std::fs::read_dir(&self.run).map_err(cannot)?;
@@ -241,7 +241,7 @@ impl Inner {
                 clones.insert(slot, seen);
             }
         }
-        let what = Doing { object: "clones".into(), hint: "look at the folder's file system" };
+        let what = ErrorContext { object: "clones".into(), hint: "look at the folder's file system" };
         let aside = self.storage.aside(&shared.datasets);
         let aside = aside.map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
         Ok(Inventory { clones, aside, egress: self.egress.health()? })
@@ -328,8 +328,8 @@ impl Inner {
 }
 
 /// What the ending of a clone's processes is called in errors.
-fn ending(names: &SlotNames) -> Doing {
-    Doing {
+fn ending(names: &SlotNames) -> ErrorContext {
+    ErrorContext {
         object: format!("processes of {}", names.name),
         hint: "look at them with ps; one in state D waits for a disk",
     }
@@ -480,7 +480,7 @@ impl Host for LinuxHost {
         jail::start(self.0.run(&spec.names), orders, self.0.apart.as_ref()).await
     }
 
-    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<Service> {
+    async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         jail::start_service(self.0.run(&spec.names), spec.names.name.as_str(), &spec.clone_id).await
     }
 

@@ -4,12 +4,12 @@
 //! the gateway's address with the clone's address as its peer; the clone's end the reverse. The link's alias says whose
 //! it is. The clone's end is brought up last, so a link with a carrier is a finished one.
 
-use super::errors::{Doing, doing, failed};
+use super::errors::{ErrorContext, doing, failed};
 use super::netns;
 use super::rtnl::{Address, End, Link, Rtnl};
 use crate::api::CloneId;
-use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, NetworkSeen};
-use crate::slot::{Pool, SlotNames};
+use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedNetwork};
+use crate::slot::{Slots, SlotNames};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -55,20 +55,20 @@ impl Seen {
     }
 
     /// The network of one slot.
-    pub(super) fn network(&self, names: &SlotNames, pin: &Path) -> Option<NetworkSeen> {
+    pub(super) fn network(&self, names: &SlotNames, pin: &Path) -> Option<ObservedNetwork> {
         let link = self.links.iter().find(|link| link.name == names.interface);
         let Some(link) = link else {
             // A namespace without a link: a create that was cut short, or a remove.
             return pin
                 .symlink_metadata()
                 .is_ok()
-                .then_some(NetworkSeen { identity: Identity::Unmarked, complete: false });
+                .then_some(ObservedNetwork { identity: Identity::Unmarked, complete: false });
         };
         let reaches = |wanted: IpAddr| {
             self.addresses.iter().any(|address| address.link == link.index && address.peer == wanted)
         };
         let addressed = reaches(names.ip.into()) && names.ip6.is_none_or(|ip| reaches(ip.into()));
-        Some(NetworkSeen {
+        Some(ObservedNetwork {
             identity: identity(link),
             complete: link.carrier && addressed && netns::is_pinned(pin),
         })
@@ -94,7 +94,7 @@ pub(super) fn pin(run: &Path) -> PathBuf {
 }
 
 /// Make the pair, addressed, attached and up.
-pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()> {
+pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<()> {
     let names = &spec.names;
     let object = || names.interface.clone();
     let pin = pin(run);
@@ -117,7 +117,7 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
         }
     }
     let gateways = gateways(pool);
-    let what = Doing { object: object(), hint: "hostctl doctor tells what the kernel lacks" };
+    let what = ErrorContext { object: object(), hint: "hostctl doctor tells what the kernel lacks" };
     let namespace = netns::make(&pin).map_err(|error| what.failed("no network namespace", &error))?;
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
     let near = End { name: &names.interface, mac: names.mac_host.0, namespace: None };
@@ -156,14 +156,14 @@ pub(super) fn ensure(pool: &Pool, spec: &CloneSpec, run: &Path) -> HostResult<()
 pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
     remove_link(names)?;
     let what =
-        Doing { object: names.interface.clone(), hint: "look at the mounts below hostd's state folder" };
+        ErrorContext { object: names.interface.clone(), hint: "look at the mounts below hostd's state folder" };
     netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be let go", &error))
 }
 
 /// Remove the pair alone: a clone that is ending has no way out any more, and what is inside can still be told by its
 /// namespace.
 pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
-    let what = Doing { object: names.interface.clone(), hint: "remove it by hand: ip link delete" };
+    let what = ErrorContext { object: names.interface.clone(), hint: "remove it by hand: ip link delete" };
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
     if let Some(link) =
         rtnl.link(&names.interface).map_err(|error| what.failed("cannot be looked at", &error))?
@@ -178,7 +178,7 @@ pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
 
 /// Take links down or bring them up again: what keeps clones in while there is no packet filter.
 pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
-    let what = Doing { object: "links".into(), hint: "take them down by hand: ip link set NAME down" };
+    let what = ErrorContext { object: "links".into(), hint: "take them down by hand: ip link set NAME down" };
     let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
     let links = rtnl.links().map_err(|error| what.failed("cannot be listed", &error))?;
     let ours = |link: &Link| {
@@ -204,7 +204,7 @@ pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
     }
 }
 
-fn gateways(pool: &Pool) -> Vec<IpAddr> {
+fn gateways(pool: &Slots) -> Vec<IpAddr> {
     [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)].into_iter().flatten().collect()
 }
 

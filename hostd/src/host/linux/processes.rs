@@ -5,7 +5,7 @@
 //! from one that is: Chromium puts its renderers into namespaces of their own, but an orphan inside goes to the
 //! sandbox's own process 1. No name, no user id and no number from a file is believed.
 
-use super::limits::Keeper;
+use super::limits::LimitBackend;
 use super::{cgroup, jail, netns, network};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The processes of the clone with this run folder.
-pub(super) fn inside(name: &str, run: &Path, keeper: &Keeper) -> io::Result<BTreeSet<u32>> {
+pub(super) fn inside(name: &str, run: &Path, keeper: &LimitBackend) -> io::Result<BTreeSet<u32>> {
     let proof = Proof::of(name, run, keeper)?;
     // A look at every process of the host is long. A cgroup has all of a clone's: its supervisor enters it before it starts
     // anything, and nothing inside can leave it. And a clone that has neither process nor network is gone.
@@ -38,7 +38,7 @@ struct Proof {
 }
 
 impl Proof {
-    fn of(name: &str, run: &Path, keeper: &Keeper) -> io::Result<Proof> {
+    fn of(name: &str, run: &Path, keeper: &LimitBackend) -> io::Result<Proof> {
         let cgroup = keeper.cgroup(name).map(|cgroup| cgroup::processes(&cgroup)).transpose()?.flatten();
         let has_cgroup = cgroup.is_some();
         let mut processes: BTreeSet<u32> = cgroup.into_iter().flatten().collect();
@@ -114,7 +114,7 @@ pub(super) struct Held(Vec<(u32, OwnedFd)>);
 
 impl Held {
     /// Take hold of the clone's processes. Each is looked at again once it is held: only then its number is its own.
-    pub(super) fn take(name: &str, run: &Path, keeper: &Keeper) -> io::Result<Held> {
+    pub(super) fn take(name: &str, run: &Path, keeper: &LimitBackend) -> io::Result<Held> {
         let first = inside(name, run, keeper)?;
         let held: Vec<(u32, OwnedFd)> =
             first.into_iter().filter_map(|pid| Some((pid, super::pidfd::open(pid).ok()?))).collect();

@@ -17,14 +17,14 @@ mod bound;
 mod loop_device;
 mod project_quota;
 
-use super::errors::{Doing, doing};
+use super::errors::{ErrorContext, doing};
 use super::files;
 use super::mounts::{self, Mount};
 use super::template::Template;
 use crate::api::{CloneId, SnapshotName};
 use crate::config::DiskBound;
 use crate::host::command::{Tool, Tools};
-use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, StorageSeen, Unmount};
+use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedStorage, Unmount};
 use crate::slot::SlotNames;
 use bound::Bound;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -140,7 +140,7 @@ impl Overlay {
     }
 
     /// A clone's files as seen.
-    pub(super) fn look(&self, names: &SlotNames, seen: &[Mount]) -> io::Result<Option<StorageSeen>> {
+    pub(super) fn look(&self, names: &SlotNames, seen: &[Mount]) -> io::Result<Option<ObservedStorage>> {
         let (view, store) = (self.view(names), self.store(names));
         let viewed = mounts::at(seen, &view);
         let there = |path: &Path| path.symlink_metadata().is_ok();
@@ -164,7 +164,7 @@ impl Overlay {
             && viewed
                 .is_some_and(|mount| mount.kind == "overlay" && mount.option("upperdir") == upper.to_str());
         let age = age.and_then(|made| made.elapsed().ok()).or(Some(Duration::ZERO));
-        Ok(Some(StorageSeen { identity, snapshot, mounted, age }))
+        Ok(Some(ObservedStorage { identity, snapshot, mounted, age }))
     }
 
     /// Why something without a mark is not of our making: an unfinished store of ours is empty.
@@ -199,7 +199,7 @@ impl Overlay {
     pub(super) fn ensure(&self, spec: &CloneSpec, template: &Template) -> HostResult<()> {
         let names = &spec.names;
         let (view, store) = (self.view(names), self.store(names));
-        let what = Doing {
+        let what = ErrorContext {
             object: view.display().to_string(),
             hint: "look at the folder pool.clones_dir and its file system",
         };
@@ -274,7 +274,7 @@ impl Overlay {
         for mount in mounts::below(&seen, &view) {
             if let Err(error) = unmount(&mount.at, how) {
                 first.get_or_insert_with(|| {
-                    let inside = Doing { object: mount.at.display().to_string(), hint: what.hint };
+                    let inside = ErrorContext { object: mount.at.display().to_string(), hint: what.hint };
                     inside.failed("cannot be unmounted", &error)
                 });
             }
@@ -327,14 +327,14 @@ impl Overlay {
     /// Destroy what was moved aside: one try.
     pub(super) fn destroy_aside(&self, id: &CloneId) -> HostResult<()> {
         let store = self.clones.join(ASIDE).join(id.as_str());
-        let what = Doing { object: store.display().to_string(), hint: "find who uses it: fuser -vm" };
+        let what = ErrorContext { object: store.display().to_string(), hint: "find who uses it: fuser -vm" };
         unmount_all(&store.join(DISK), Unmount::Force)
             .map_err(|error| what.failed("cannot be unmounted", &error))?;
         remove_store(&store).map_err(|error| what.failed("cannot be removed", &error))
     }
 
-    fn what(&self, names: &SlotNames) -> Doing {
-        Doing { object: self.view(names).display().to_string(), hint: "find who uses it: fuser -vm" }
+    fn what(&self, names: &SlotNames) -> ErrorContext {
+        ErrorContext { object: self.view(names).display().to_string(), hint: "find who uses it: fuser -vm" }
     }
 }
 

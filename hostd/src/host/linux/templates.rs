@@ -4,7 +4,7 @@ use super::{template, zfs};
 use crate::api::SnapshotName;
 use crate::config::{Config, StorageDriver};
 use crate::host::{HostError, HostErrorKind, HostResult};
-use crate::slot::Pool;
+use crate::slot::Slots;
 use std::path::Path;
 
 /// Make a template of the browser that this system has; answers its version.
@@ -36,8 +36,8 @@ pub async fn remove(config: &Config, snapshot: &SnapshotName) -> HostResult<()> 
     }
 }
 
-fn pool(config: &Config) -> HostResult<Pool> {
-    Pool::new(&config.pool).map_err(|error| {
+fn pool(config: &Config) -> HostResult<Slots> {
+    Slots::new(&config.pool).map_err(|error| {
         HostError::new(HostErrorKind::NotReady, "pool", error.to_string(), "hostd --check-config tells more")
     })
 }

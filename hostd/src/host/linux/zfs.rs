@@ -4,7 +4,7 @@
 //! no forced unmount of ZFS (`-f` changes nothing there): a mount in use is detached, and its dataset stays busy until
 //! the last user is gone. Then it is moved aside, which works because it is not mounted any more.
 
-use super::errors::{Doing, failed};
+use super::errors::{ErrorContext, failed};
 use super::mounts::{self, Mount};
 use super::storage::{unmount, unmount_all};
 use super::template;
@@ -14,7 +14,7 @@ use crate::host::command::Tools;
 use crate::host::zfs::Zfs;
 use crate::host::zfs::template::TemplateSeen;
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Slots, SlotNames};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const OPTIONS: &[&str] = &["devices=off", "setuid=off", "exec=off"];
 pub(super) const BOUND: &str = "zfs clones with a quota";
 
 /// The driver for this configuration.
-pub(super) fn open(config: &Config, pool: &Pool) -> Zfs {
+pub(super) fn open(config: &Config, pool: &Slots) -> Zfs {
     let patience = Duration::from_secs(config.lifecycle.step_timeout_seconds);
     let tools = Tools::new(&config.host.tool_folders).within(patience);
     Zfs::new(&tools, pool, config.pool.clones_dir.clone(), &config.host.template, OPTIONS)
@@ -51,7 +51,7 @@ pub(super) fn unmount_below(names: &SlotNames, how: Unmount) -> HostResult<()> {
     let mut first = None;
     for mount in mounts_below(names, &seen) {
         if let Err(error) = unmount(&mount.at, how) {
-            let inside = Doing { object: mount.at.display().to_string(), hint: what.hint };
+            let inside = ErrorContext { object: mount.at.display().to_string(), hint: what.hint };
             first.get_or_insert_with(|| inside.failed("cannot be unmounted", &error));
         }
     }
@@ -69,14 +69,14 @@ fn place(names: &SlotNames) -> PathBuf {
     real.map_or_else(|| names.folder.clone(), |clones| clones.join(names.name.as_str()))
 }
 
-fn what(names: &SlotNames) -> Doing {
-    Doing { object: names.folder.display().to_string(), hint: "find who uses it: fuser -vm" }
+fn what(names: &SlotNames) -> ErrorContext {
+    ErrorContext { object: names.folder.display().to_string(), hint: "find who uses it: fuser -vm" }
 }
 
 /// Make a template of the browser that this system has: two datasets, and a snapshot of both.
 pub(super) async fn create_template(
     config: &Config,
-    pool: &Pool,
+    pool: &Slots,
     snapshot: &SnapshotName,
     browser: Option<&Path>,
 ) -> HostResult<String> {
@@ -105,7 +105,7 @@ pub(super) async fn create_template(
 
 /// What is written to a folder must land in the dataset, not in a folder that hides below its mount.
 fn must_be_mounted(folder: &Path, dataset: &str) -> HostResult<()> {
-    let what = Doing { object: folder.display().to_string(), hint: "hostctl doctor checks the host" };
+    let what = ErrorContext { object: folder.display().to_string(), hint: "hostctl doctor checks the host" };
     let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?;
     let real = folder.canonicalize().map_err(|error| what.failed("is not there", &error))?;
     match mounts::at(&seen, &real) {
@@ -122,7 +122,7 @@ fn must_be_mounted(folder: &Path, dataset: &str) -> HostResult<()> {
 /// The templates that are there, each with its browser's version or why it cannot be used.
 pub(super) async fn list_templates(
     config: &Config,
-    pool: &Pool,
+    pool: &Slots,
 ) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
     let all = open(config, pool).templates().await?;
     let version = |seen: TemplateSeen| usable(&seen).map(|()| seen.version.clone().unwrap_or_default());
@@ -130,7 +130,7 @@ pub(super) async fn list_templates(
 }
 
 /// Remove a template that no clone is made from.
-pub(super) async fn remove_template(config: &Config, pool: &Pool, snapshot: &SnapshotName) -> HostResult<()> {
+pub(super) async fn remove_template(config: &Config, pool: &Slots, snapshot: &SnapshotName) -> HostResult<()> {
     let _lock = template::lock(&config.linux.templates.join(&config.host.template))?;
     open(config, pool).remove_snapshot(snapshot).await
 }

@@ -3,8 +3,8 @@
 use super::layout::{LOOK, Layout, inner};
 use super::listing::{self, Table, Unreadable, Value};
 use crate::api::{CloneId, SnapshotName};
-use crate::host::{Identity, StorageSeen};
-use crate::slot::{Pool, Slot, SlotNames};
+use crate::host::{Identity, ObservedStorage};
+use crate::slot::{Slots, Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -94,7 +94,7 @@ impl Datasets {
     }
 
     /// The slots that have a dataset.
-    pub fn slots<'a>(&'a self, layout: &'a Layout, pool: &'a Pool) -> impl Iterator<Item = Slot> + 'a {
+    pub fn slots<'a>(&'a self, layout: &'a Layout, pool: &'a Slots) -> impl Iterator<Item = Slot> + 'a {
         self.below(&layout.parent).filter_map(|name| pool.slot_of_name(name))
     }
 
@@ -110,11 +110,11 @@ impl Datasets {
     }
 
     /// A clone's files as seen.
-    pub fn storage(&self, layout: &Layout, names: &SlotNames) -> Option<StorageSeen> {
+    pub fn storage(&self, layout: &Layout, names: &SlotNames) -> Option<ObservedStorage> {
         let outer = self.get(&names.dataset)?;
         let root = self.get(&inner(&names.dataset));
         let there = root.is_some_and(|root| root.is_at(&names.folder.join("root")));
-        Some(StorageSeen {
+        Some(ObservedStorage {
             identity: identity(layout, outer, root),
             snapshot: outer.snapshot_of(&layout.template),
             mounted: outer.is_at(&names.folder) && there,

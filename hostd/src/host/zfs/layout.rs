@@ -13,7 +13,7 @@
 
 use crate::api::{CloneId, SnapshotName};
 use crate::host::CloneSpec;
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Slots, SlotNames};
 
 /// The mark on a clone's datasets.
 pub const CLONE_ID: &str = "org.hostd:clone_id";
@@ -46,7 +46,7 @@ pub struct Layout {
 
 impl Layout {
     /// The layout of a pool of clones.
-    pub fn new(pool: &Pool, template: &str) -> Layout {
+    pub fn new(pool: &Slots, template: &str) -> Layout {
         let parent = pool.parent_dataset().to_owned();
         let template = format!("{parent}/{template}");
         let aside = format!("{parent}/{}-aside", pool.prefix());

@@ -16,7 +16,7 @@ pub mod words;
 use super::command::{Outcome, Tool, Tools};
 use super::{CloneSpec, HostError, HostErrorKind, HostResult, Identity};
 use crate::api::{CloneId, Finding, Severity};
-use crate::slot::{Pool, SlotNames};
+use crate::slot::{Slots, SlotNames};
 use datasets::Datasets;
 use layout::{Arguments, LOOK_PARENT, Layout, inner};
 use listing::Unreadable;
@@ -43,7 +43,7 @@ impl Zfs {
     /// A driver for the clones of this pool, with more settings for their datasets.
     pub fn new(
         tools: &Tools,
-        pool: &Pool,
+        pool: &Slots,
         clones: PathBuf,
         template: &str,
         options: &'static [&'static str],

@@ -7,7 +7,7 @@ mod network;
 use super::errors::{Meaning, meaning};
 use crate::api::CloneId;
 use crate::config::PoolConfig;
-use crate::slot::{Pool, Slot, SlotNames};
+use crate::slot::{Slots, Slot, SlotNames};
 
 macro_rules! recordings {
     ($($name:literal),*) => {
@@ -68,9 +68,9 @@ fn recorded(command: &str) -> Run {
     found.remove(0)
 }
 
-fn pool() -> Pool {
+fn pool() -> Slots {
     let config = PoolConfig { clones_dir: "/usr/local/bastille/jails".into(), ..PoolConfig::default() };
-    Pool::new(&config).unwrap()
+    Slots::new(&config).unwrap()
 }
 
 fn names() -> SlotNames {

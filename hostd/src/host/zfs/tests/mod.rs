@@ -7,14 +7,14 @@ use crate::api::{CloneId, Limits, SnapshotName};
 use crate::config::PoolConfig;
 use crate::host::CloneSpec;
 use crate::host::zfs::layout::Layout;
-use crate::slot::{Pool, Slot, SlotNames};
+use crate::slot::{Slots, Slot, SlotNames};
 
 const ID: &str = "0b0c8d1e4f5a4c639a3e2f1d7c5b6a70";
 const OTHER: &str = "11111111222243338444555555555555";
 
-fn pool() -> Pool {
+fn pool() -> Slots {
     let clones_dir = "/usr/local/bastille/jails".into();
-    Pool::new(&PoolConfig { clones_dir, ..PoolConfig::default() }).unwrap()
+    Slots::new(&PoolConfig { clones_dir, ..PoolConfig::default() }).unwrap()
 }
 
 fn layout() -> Layout {
