@@ -390,7 +390,7 @@ fn stale_interfaces_of_the_slot_are_cleared_first() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.last_slot = 1).await;
         rig.host.add_stray_interface(slot(1));
-        rig.host.add_stray_member(rig.engine.pool().names(slot(1)).ip);
+        rig.host.add_stray_member(rig.engine.slots().names(slot(1)).ip);
         assert_eq!(rig.create("a").await.unwrap().clone.name.as_str(), "browsertask001");
         rig.check_settled("after a create over leftovers");
     });
@@ -899,7 +899,7 @@ fn a_lost_state_folder_hides_nothing_and_empties_nothing() {
         assert_eq!(rig.host.ours(), kept, "cut off from the network, and otherwise as they were");
         assert!(rig.engine.status().alarms.iter().any(|alarm| alarm.contains("no record")));
         for number in 1..=SLOTS {
-            let name = Some(rig.engine.pool().name(slot(number)));
+            let name = Some(rig.engine.slots().name(slot(number)));
             rig.engine.reap(&operator(), ReapParams { name, ..ReapParams::default() }, None).await.unwrap();
         }
         rig.settle().await;

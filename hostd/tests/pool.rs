@@ -148,14 +148,14 @@ fn a_member_whose_browser_died_is_passed_over() {
         for flavors in [vec![Flavor::Ready], vec![Flavor::Basic]] {
             let basic = flavors == [Flavor::Basic];
             let rig = with_pool(2, |config| config.pool.flavors = flavors).await;
-            let dead = rig.engine.pool().slot_of_name(rig.members()[0].as_str()).unwrap();
+            let dead = rig.engine.slots().slot_of_name(rig.members()[0].as_str()).unwrap();
             match basic {
                 true => rig.host.kill_jail(dead),
                 false => rig.host.kill_browser(dead),
             }
             let taken = rig.create("a").await.unwrap();
             assert_eq!(launch(&taken), if basic { Launch::Basic } else { Launch::Warm });
-            assert_ne!(taken.clone.name, rig.engine.pool().name(dead));
+            assert_ne!(taken.clone.name, rig.engine.slots().name(dead));
             // The dead one goes by itself.
             rig.settle().await;
             assert!(rig.members().is_empty());
@@ -171,7 +171,7 @@ fn no_two_records_ever_name_one_request() {
         let rig = with_pool(3, |_| {}).await;
         let well = rig.members().pop().unwrap();
         for dead in rig.members().iter().filter(|member| **member != well) {
-            rig.host.kill_browser(rig.engine.pool().slot_of_name(dead.as_str()).unwrap());
+            rig.host.kill_browser(rig.engine.slots().slot_of_name(dead.as_str()).unwrap());
         }
         let records = rig.config.paths.state.join("records");
         let most = std::sync::Arc::new(std::sync::Mutex::new(0));
@@ -338,7 +338,7 @@ fn members_outlive_a_crash_if_they_are_well() {
         let before = rig.list();
         let names = rig.members();
         let numbers: Vec<_> =
-            names.iter().map(|name| rig.engine.pool().slot_of_name(name.as_str()).unwrap()).collect();
+            names.iter().map(|name| rig.engine.slots().slot_of_name(name.as_str()).unwrap()).collect();
         rig.host.kill_browser(numbers[0]);
         rig.host.set_frozen(numbers[1], false);
         rig.restart().await;
@@ -628,7 +628,7 @@ fn what_is_frozen_by_hand_goes_on_and_what_waits_stands_still() {
         let rig = with_pool(1, |_| {}).await;
         let clone = rig.create("a").await.unwrap().clone;
         rig.refill().await;
-        let number = |name: &str| rig.engine.pool().slot_of_name(name).unwrap();
+        let number = |name: &str| rig.engine.slots().slot_of_name(name).unwrap();
         rig.host.set_frozen(number(clone.name.as_str()), true);
         rig.host.set_frozen(number(rig.members()[0].as_str()), false);
         rig.engine.reconcile_now().await;

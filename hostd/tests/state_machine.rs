@@ -194,7 +194,7 @@ impl World {
             Event::KillJail(number) => rig.host.kill_jail(slot(number)),
             Event::RemoveInterface(number) => rig.host.remove_interface(slot(number)),
             Event::RemoveLimits(number) => rig.host.remove_limits_of(slot(number)),
-            Event::StrayMember(number) => rig.host.add_stray_member(rig.engine.pool().names(slot(number)).ip),
+            Event::StrayMember(number) => rig.host.add_stray_member(rig.engine.slots().names(slot(number)).ip),
             Event::StrayInterface(number) => rig.host.add_stray_interface(slot(number)),
             Event::Busy(number, tries) => rig.host.make_busy(slot(number), u32::from(tries)),
             Event::StickMount(number, until_force) => rig.host.stick_mount(slot(number), until_force),
@@ -204,7 +204,7 @@ impl World {
             Event::PlantForeign(number, part) => {
                 let part = [Part::Storage, Part::Jail, Part::Network][usize::from(part)];
                 if rig.host.plant_foreign(slot(number), part) {
-                    self.foreign.insert(format!("{} {}", part.word(), rig.engine.pool().name(slot(number))));
+                    self.foreign.insert(format!("{} {}", part.word(), rig.engine.slots().name(slot(number))));
                 }
             }
             Event::Refill => {
@@ -222,7 +222,7 @@ impl World {
                 let path = rig.config.paths.state.join(format!("records/slot-{}.json", slot(number)));
                 if let Ok(text) = std::fs::read(&path) {
                     std::fs::write(&path, &text[..text.len() / 2]).unwrap();
-                    let name = rig.engine.pool().name(slot(number));
+                    let name = rig.engine.slots().name(slot(number));
                     self.promised.retain(|_, promise| promise.name != name);
                 }
                 self.rig.restart().await;

@@ -432,6 +432,12 @@ pub trait Host: Send + Sync + 'static {
     /// Destroy files that were moved aside: one try.
     fn destroy_aside(&self, clone_id: &CloneId) -> impl Future<Output = HostResult<()>> + Send;
 
+    /// Wait until no work is left of calls whose future was dropped before its end. A host whose work ends with the future
+    /// has none.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// hostd ends: take away what only a running one needs. Clones that are left keep all they have.
     fn close(&self) {}
 }

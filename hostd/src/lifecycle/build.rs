@@ -1,64 +1,65 @@
-//! Building a clone in its place: ensure a step, look, note it; roll back on the first failure.
+//! Building a clone in its slot: run a step, inspect its result; roll back on the first failure.
 
-use super::create::host_error;
-use super::engine::{Caller, Inner};
-use super::ours::Claim;
-use super::progress::{Listeners, Progress};
-use super::reconcile;
+use super::errors::{host_error, state_unavailable};
+use super::ownership::Ownership;
+use super::planner;
+use super::progress::Progress;
+use super::slot_task::SlotWorker;
 use super::step::Step;
-use super::walk::{Ended, Walked};
+use super::teardown::{Teardown, TeardownEnd};
 use crate::api::{CreateResult, Launch, RpcError};
-use crate::host::{CloneSpec, Host, HostError, HostErrorKind, ServiceEndpoint};
+use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, ServiceEndpoint};
 use crate::record::{Phase, Record};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use std::sync::Arc;
 
-impl<H: Host> Inner<H> {
-    /// Run the steps that are left of a caller's clone, and make it ready.
+impl<H: Host> SlotWorker<H> {
+    /// Run the remaining steps of a caller's clone, and make it ready.
     pub(super) async fn build(
-        self: &Arc<Self>,
+        &self,
         record: Record,
         steps: &[Step],
         launch: Launch,
         progress: Progress,
-        listeners: &Listeners,
     ) -> Result<CreateResult, RpcError> {
-        let spec = reconcile::spec(&record, &self.pool);
+        let spec = planner::spec(&record, &self.parts.slots);
         let service = match self.run_steps(record.pool, &spec, steps, &progress).await {
             Ok(service) => service.unwrap_or_default(),
-            Err(error) => return Err(self.roll_back(record, error, listeners).await),
+            Err(error) => return Err(self.roll_back(record, error).await),
         };
         let stages = progress.stages();
         let ServiceEndpoint { endpoint, cdp_endpoint } = service;
         let phase = Phase::Ready { endpoint, cdp_endpoint, stages: stages.clone(), launch };
         let ready = Record { phase, ..record.clone() };
-        if let Err(error) = self.save(&ready).await {
-            let error = self.state_unavailable(&error).about(&spec.names.name);
-            return Err(self.roll_back(record, error, listeners).await);
+        if let Err(error) = self.parts.registry.save(&self.turn, &ready).await {
+            let error = state_unavailable(&self.parts.config, &error).about(&spec.names.name);
+            return Err(self.roll_back(record, error).await);
         }
-        for stage in &stages {
-            self.metrics.stage(&stage.stage, launch, stage.seconds);
-        }
-        self.heed_deadline(&ready);
-        Ok(self.answer(&ready))
+        Ok(self.handed_out(&ready, launch))
     }
 
-    /// The answer of a create.
-    pub(super) fn answer(&self, ready: &Record) -> CreateResult {
-        let owner = Caller { operator: true, ..Caller::hostd("create") };
-        CreateResult { clone: self.describe(ready, &owner), renewed: false }
+    /// A clone is ready for its caller: count its stages, mind its deadline, describe it.
+    pub(super) fn handed_out(&self, ready: &Record, launch: Launch) -> CreateResult {
+        if let Phase::Ready { stages, .. } = &ready.phase {
+            for stage in stages {
+                self.parts.metrics.stage(&stage.stage, launch, stage.seconds);
+            }
+        }
+        // The timer sleeps until the next inspection, unless this deadline is earlier.
+        let left = self.parts.clock.now().until(&ready.deadline);
+        if left.is_some_and(|left| left < self.parts.interval()) {
+            self.parts.wake.notify_one();
+        }
+        CreateResult { clone: self.parts.describe(ready, true), renewed: false }
     }
 
-    /// Run these steps, each as soon as those are done that the host says it waits for: the browser comes up while the rest
-    /// is finished. Of a clone that is made ahead they are run one by one, with callers first. Answers where the service
-    /// is, if it was among them.
+    /// Run these steps, each as soon as the steps it waits for are done. The steps of a member of the warm pool run one by
+    /// one, and callers come first. Returns the service's endpoint, if that step is among them.
     ///
-    /// After a failure nothing is begun any more, and what is under way is waited for: what is taken away again must not
-    /// be made at the same time.
+    /// After a failure no step is started, and the running ones are waited for: a rollback must not run beside them.
     pub(super) async fn run_steps(
-        self: &Arc<Self>,
-        ahead: bool,
+        &self,
+        member: bool,
         spec: &CloneSpec,
         steps: &[Step],
         progress: &Progress,
@@ -66,78 +67,66 @@ impl<H: Host> Inner<H> {
         let run = |step: Step| async move {
             (step, progress.step(&step.to_string(), self.run_step(step, spec)).await)
         };
-        let waits = |step: Step, earlier: Step| ahead || self.host.waits_for(step.part(), earlier.part());
-        let (mut to_begin, mut to_end) = (steps.to_vec(), steps.to_vec());
+        let host = &self.parts.host.host;
+        let waits = |step: Step, earlier: Step| member || host.waits_for(step.part(), earlier.part());
+        let (mut to_start, mut unfinished) = (steps.to_vec(), steps.to_vec());
         let mut running = FuturesUnordered::new();
         let (mut service, mut failed) = (None, None);
         loop {
-            if failed.is_none() && !to_begin.is_empty() {
-                if ahead {
-                    self.may_go_on().await?;
+            if failed.is_none() && !to_start.is_empty() {
+                if member {
+                    self.parts.yield_to_callers().await?;
                 }
-                let begins = |step: &mut Step| {
-                    !to_end.iter().any(|earlier| *earlier < *step && waits(*step, *earlier))
+                let starts = |step: &mut Step| {
+                    !unfinished.iter().any(|earlier| *earlier < *step && waits(*step, *earlier))
                 };
-                running.extend(to_begin.extract_if(.., begins).map(run));
+                running.extend(to_start.extract_if(.., starts).map(run));
             }
-            let Some((step, made)) = running.next().await else { break };
-            to_end.retain(|left| *left != step);
-            match made {
-                Ok(answer) => service = answer.or(service),
+            let Some((step, result)) = running.next().await else { break };
+            unfinished.retain(|left| *left != step);
+            match result {
+                Ok(endpoint) => service = endpoint.or(service),
                 Err(error) => failed = failed.or(Some(host_error(&error).step(step).about(&spec.names.name))),
             }
         }
         failed.map_or(Ok(service), Err)
     }
 
+    /// Run one step and verify its result by an inspection.
     pub(super) async fn run_step(
         &self,
         step: Step,
         spec: &CloneSpec,
-    ) -> Result<Option<ServiceEndpoint>, HostError> {
+    ) -> HostResult<Option<ServiceEndpoint>> {
+        let host = &self.parts.host;
         let name = spec.names.name.as_str();
-        let answer = self.bounded(name, step.ensure(&self.host, spec)).await?;
-        if self.host.answers_for(step.part()) {
-            return Ok(answer);
+        let endpoint = host.run(name, step.ensure(&host.host, spec)).await?;
+        if host.host.answers_for(step.part()) {
+            return Ok(endpoint);
         }
-        let seen = self.look(&spec.names, &[step.part()]).await?;
-        step.verify(spec, &seen).map_err(|why| {
+        let observed = host.inspect(&spec.names, &[step.part()]).await?;
+        step.verify(spec, &observed).map_err(|why| {
             let message = format!("the host reported success, but {why}");
-            HostError::new(
-                HostErrorKind::Failed,
-                name,
-                message,
-                "look at the host's log; hostctl doctor checks the host",
-            )
+            let hint = "look at the host's log; hostctl doctor checks the host";
+            HostError::new(HostErrorKind::Failed, name, message, hint)
         })?;
-        Ok(answer)
+        Ok(endpoint)
     }
 
-    /// Undo what was made and answer the first error with the clean-up's errors beside it.
-    pub(super) async fn roll_back(
-        self: &Arc<Self>,
-        record: Record,
-        error: RpcError,
-        listeners: &Listeners,
-    ) -> RpcError {
-        let names = self.pool.names(record.slot);
+    /// Undo what was made, and return the first error with the errors of the rollback.
+    pub(super) async fn roll_back(&self, record: Record, error: RpcError) -> RpcError {
         let record = self.begin_destroy(record, &format!("its create failed: {error}")).await;
-        let claim = Claim::Clone(&record.clone_id);
-        let walked = self.walk(&names, claim, Progress::new(&names.name, listeners)).await;
-        self.rolled_back(record, error, walked).await
+        let progress = Progress::new(&self.names.name, &self.listeners);
+        let teardown = self.tear_down(Ownership::Clone(&record.clone_id), progress, || {}).await;
+        self.rolled_back(record, error, teardown).await
     }
 
-    pub(super) async fn rolled_back(
-        self: &Arc<Self>,
-        record: Record,
-        error: RpcError,
-        walked: Walked,
-    ) -> RpcError {
-        let errors = match walked.ended {
-            Ended::Gone | Ended::Dying => Vec::new(),
-            Ended::Incomplete => walked.errors.clone(),
+    pub(super) async fn rolled_back(&self, record: Record, error: RpcError, teardown: Teardown) -> RpcError {
+        let errors = match teardown.end {
+            TeardownEnd::Gone | TeardownEnd::Dying => Vec::new(),
+            TeardownEnd::Incomplete => teardown.errors.clone(),
         };
-        self.finish_destroy(record, &walked).await;
+        self.finish_destroy(record, &teardown).await;
         error.cleanup(errors)
     }
 }

@@ -1,61 +1,176 @@
-//! Create: the clone this request made before, one from the warm pool, or a new one.
+//! Create: the clone that this request made before, a member of the warm pool, or a new clone.
 
-use super::engine::{Caller, Inner};
-use super::place::Wish;
-use super::progress::{Listeners, Progress};
-use super::step::Step;
-use crate::api::{
-    CloneState, CreateParams, CreateResult, EgressHealth, ErrorCode, Launch, RpcError, SnapshotName,
-};
-use crate::host::{Host, HostError, HostErrorKind};
-use crate::record::Phase;
+use super::claim_slot::CloneRequest;
+use super::entry::Caller;
+use super::errors::{limit_label, name_taken, no_slot, operation_died, state_unavailable, unknown_name};
+use super::parts::Parts;
+use super::progress::ProgressSink;
+use super::registry::{NoSlot, RegistryState};
+use super::slot_task::{CreateOutcome, SlotMessage, SlotReply, SlotWorker};
+use super::warm_pool::Draw;
+use crate::api::{CloneState, CreateParams, CreateResult, ErrorCode, RequestId, RpcError};
+use crate::host::Host;
+use crate::record::{Phase, Record};
 use crate::slot::Slot;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-impl<H: Host> Inner<H> {
-    /// Answer the clone of this request: the one it made before, or a new one.
+/// Why a slot could not be reserved yet.
+enum NotYet {
+    /// The request has a clone by now.
+    Known,
+    /// The template has not been checked, and a new clone needs it.
+    TemplateUnchecked,
+    /// The requested slot is being released.
+    Busy(Slot),
+    /// This member of the warm pool must be evicted first.
+    Evict(Slot),
+    /// Never.
+    Refused(NoSlot),
+}
+
+/// Reserve nothing for a request that has a live clone, or one that was used.
+fn is_known(state: &RegistryState, request: &RequestId) -> bool {
+    state.by_request(request).is_some_and(|record| record.is_live() || record.was_ready())
+}
+
+impl<H: Host> Parts<H> {
+    /// The clone of this request: the one it made before, or a new one.
     pub(super) async fn create(
-        self: Arc<Self>,
-        caller: Caller,
+        self: &Arc<Self>,
+        caller: &Caller,
         params: CreateParams,
-        listeners: Listeners,
+        progress: Option<ProgressSink>,
     ) -> Result<CreateResult, RpcError> {
-        let _serving = self.serving();
-        let asked = self.asked_slot(&params)?;
-        let life = self.life(&params)?;
-        if let Some(renewed) = self.known_request(&caller, &params, life).await? {
-            return Ok(renewed);
-        }
-        let wish = Wish {
-            snapshot: params.snapshot.unwrap_or_else(|| self.config.host.snapshot.clone()),
-            limits: self.config.clone_limits.grant(params.limits.as_ref()),
-            request_id: Some(params.request_id),
-            tenant: params.tenant,
+        let _serving = self.warm_pool.serving();
+        let requested = self.requested_slot(&params)?;
+        let lease = self.lease(&params)?;
+        let request = CloneRequest {
+            request_id: Some(params.request_id.clone()),
+            tenant: params.tenant.clone(),
             owner_uid: caller.uid,
-            life,
-            asked,
+            snapshot: params.snapshot.clone().unwrap_or_else(|| self.config.host.snapshot.clone()),
+            limits: self.config.clone_limits.grant(params.limits.as_ref()),
+            lease,
+            requested,
             pool: false,
         };
-        self.firewall_is_ready().await?;
-        if let Some(claimed) = self.claim_member(&wish, &listeners).await? {
-            return Ok(claimed);
+        let mut tried = BTreeSet::new();
+        let (mut firewall_checked, mut template_checked, mut counted) = (false, false, false);
+        loop {
+            if let Some(renewed) = self.renew_known(caller, &params, lease, progress.clone()).await? {
+                return Ok(renewed);
+            }
+            if !firewall_checked {
+                self.firewall_is_ready().await?;
+                firewall_checked = true;
+            }
+            let has_members = self.config.pool.size > 0 && self.registry.read().members().next().is_some();
+            let template = match has_members {
+                true => Some(self.template_version(&request.snapshot).await?),
+                false => None,
+            };
+            let mut bound = false;
+            let reserved = self.reserve(progress.clone(), |state, busy| {
+                if is_known(state, &params.request_id) {
+                    return Err(NotYet::Known);
+                }
+                state.within_caps(request.tenant.as_ref(), self.caps()).map_err(NotYet::Refused)?;
+                if let Some(template) = &template
+                    && let Some(member) = self.choose_member(&request, template, state, busy)
+                {
+                    bound = true;
+                    return Ok(member);
+                }
+                if !template_checked {
+                    return Err(NotYet::TemplateUnchecked);
+                }
+                let slot = self.choose_slot(&request, state, busy, &tried)?;
+                let record = request.record(slot, &self.clock.now());
+                let message = SlotMessage::Create { record: Box::new(record.clone()) };
+                Ok((record, message))
+            });
+            if !bound && !counted && self.config.pool.size > 0 && !matches!(reserved, Err(NotYet::Known)) {
+                counted = true;
+                self.warm_pool.count(if has_members { Draw::Unfit } else { Draw::Empty }, &self.metrics);
+                // Members that do not fit because the template changed are drained by the timer.
+                self.wake.notify_one();
+            }
+            let reply = match reserved {
+                Ok(reply) => reply,
+                Err(NotYet::Known) => continue,
+                Err(NotYet::TemplateUnchecked) => {
+                    self.template_is_ready(&request.snapshot).await?;
+                    template_checked = true;
+                    continue;
+                }
+                Err(NotYet::Busy(slot)) => {
+                    self.tasks.until_idle(slot).await;
+                    continue;
+                }
+                Err(NotYet::Evict(slot)) => {
+                    let why = "its slot is needed".to_owned();
+                    // Whatever comes of it, it is no member afterwards, so this loop ends.
+                    let _ = self.send(slot, SlotMessage::Drain { why }, None).await;
+                    continue;
+                }
+                Err(NotYet::Refused(why)) => return Err(self.no_slot(why, &request)),
+            };
+            match created(reply.await.map_err(|_| operation_died())?)? {
+                CreateOutcome::Clone(result) => {
+                    if bound {
+                        self.warm_pool.count(Draw::Hit, &self.metrics);
+                        self.warm_pool.want();
+                    }
+                    return Ok(*result);
+                }
+                CreateOutcome::MemberBroken => {}
+                CreateOutcome::SlotNotFree(slot, why) => {
+                    if requested.is_some() {
+                        return Err(name_taken(self.slots.name(slot).as_str(), &why));
+                    }
+                    tried.insert(slot);
+                }
+            }
         }
-        self.template_is_ready(&wish.snapshot).await?;
-        let (record, _working) = self.place(&wish, &listeners).await?;
-        let progress = Progress::new(&self.pool.name(record.slot), &listeners);
-        self.build(record, &Step::ALL, Launch::Cold, progress, &listeners).await
     }
 
-    fn asked_slot(&self, params: &CreateParams) -> Result<Option<Slot>, RpcError> {
+    /// The renewed lease of the clone that this request made before. `None`: there is no such clone.
+    async fn renew_known(
+        self: &Arc<Self>,
+        caller: &Caller,
+        params: &CreateParams,
+        lease: Duration,
+        progress: Option<ProgressSink>,
+    ) -> Result<Option<CreateResult>, RpcError> {
+        loop {
+            let known = {
+                let state = self.registry.read();
+                state.by_request(&params.request_id).map(|record| (record.slot, record.owner_uid))
+            };
+            let Some((slot, owner)) = known else { return Ok(None) };
+            if owner != caller.uid {
+                return Err(conflict(&params.request_id, "by another user"));
+            }
+            let (params, uid) = (Box::new(params.clone()), caller.uid);
+            let message = SlotMessage::Renew { params, uid, lease };
+            let reply = self.send(slot, message, progress.clone()).await.map_err(|_| operation_died())?;
+            match reply {
+                SlotReply::Renewed(renewed) => return Ok(renewed?.map(|renewed| *renewed)),
+                // The create that was joined is over: this call's own lease and parameters count now.
+                joined => drop(created(joined)?),
+            }
+        }
+    }
+
+    fn requested_slot(&self, params: &CreateParams) -> Result<Option<Slot>, RpcError> {
         let Some(name) = &params.name else { return Ok(None) };
-        match self.pool.slot_of_name(name.as_str()) {
-            Some(slot) => Ok(Some(slot)),
-            None => Err(not_of_this_pool(name.as_str(), &self.pool)),
-        }
+        let slot = self.slots.slot_of_name(name.as_str());
+        slot.map(Some).ok_or_else(|| unknown_name(name.as_str(), &self.slots))
     }
 
-    fn life(&self, params: &CreateParams) -> Result<Duration, RpcError> {
+    fn lease(&self, params: &CreateParams) -> Result<Duration, RpcError> {
         let lifecycle = &self.config.lifecycle;
         let seconds = params.deadline_seconds.unwrap_or(lifecycle.default_deadline_seconds);
         if seconds == 0 {
@@ -68,148 +183,120 @@ impl<H: Host> Inner<H> {
         Ok(Duration::from_secs(seconds.min(lifecycle.max_deadline_seconds)))
     }
 
-    /// The lease of the clone this request made before, renewed. `None`: there is no such clone.
-    async fn known_request(
-        self: &Arc<Self>,
-        caller: &Caller,
+    /// A free slot for a new clone.
+    fn choose_slot(
+        &self,
+        request: &CloneRequest,
+        state: &RegistryState,
+        busy: &dyn Fn(Slot) -> bool,
+        tried: &BTreeSet<Slot>,
+    ) -> Result<Slot, NotYet> {
+        let Some(slot) = request.requested else {
+            let excluded = |slot: Slot| busy(slot) || tried.contains(&slot);
+            return state.free_slot(&self.slots, self.caps(), excluded).map_err(NotYet::from);
+        };
+        let live = state.records.get(&slot).is_some_and(Record::is_live);
+        if busy(slot) && !live {
+            return Err(NotYet::Busy(slot));
+        }
+        state.requested_slot(slot).map_err(NotYet::from)
+    }
+
+    fn no_slot(&self, why: NoSlot, request: &CloneRequest) -> RpcError {
+        if let Some(limit) = limit_label(why) {
+            self.metrics.limit_rejection(limit);
+        }
+        let name = request.requested.map(|slot| self.slots.name(slot));
+        let tenant = request.tenant.as_ref().map_or("", |tenant| tenant.as_str());
+        no_slot(why, &self.config, &self.slots, name, tenant)
+    }
+}
+
+impl From<NoSlot> for NotYet {
+    fn from(why: NoSlot) -> NotYet {
+        match why {
+            NoSlot::Evict(slot) => NotYet::Evict(slot),
+            why => NotYet::Refused(why),
+        }
+    }
+}
+
+fn created(reply: SlotReply) -> Result<CreateOutcome, RpcError> {
+    match reply {
+        SlotReply::Created(result) => result,
+        _ => unreachable!("a create is answered as a create"),
+    }
+}
+
+fn conflict(request: &RequestId, what: &str) -> RpcError {
+    RpcError::new(
+        ErrorCode::RequestConflict,
+        format!("request {request} was made {what}"),
+        "use a request_id of your own for every new clone",
+    )
+}
+
+impl<H: Host> SlotWorker<H> {
+    /// Renew the lease of the clone that this request made. `None`: the slot has no such clone.
+    pub(super) async fn renew(
+        &self,
         params: &CreateParams,
-        life: Duration,
+        uid: Option<u32>,
+        lease: Duration,
     ) -> Result<Option<CreateResult>, RpcError> {
-        let Some(slot) = self.book().by_request(&params.request_id).map(|record| record.slot) else {
-            return Ok(None);
-        };
-        let _working = self.work_on(slot).await;
-        let record = self.book().records.get(&slot).cloned();
-        let Some(mut record) = record.filter(|record| record.request_id.as_ref() == Some(&params.request_id))
-        else {
-            return Ok(None);
-        };
-        let conflict = |what: &str| {
-            RpcError::new(
-                ErrorCode::RequestConflict,
-                format!("request {} was made {what}", params.request_id),
-                "use a request_id of your own for every new clone",
-            )
-        };
-        if record.owner_uid != caller.uid {
-            return Err(conflict("by another user"));
+        let parts = &self.parts;
+        let record = self.record().filter(|record| record.request_id.as_ref() == Some(&params.request_id));
+        let Some(mut record) = record else { return Ok(None) };
+        if record.owner_uid != uid {
+            return Err(conflict(&params.request_id, "by another user"));
         }
         let other_snapshot = params.snapshot.as_ref().is_some_and(|snapshot| *snapshot != record.snapshot);
-        let other_name =
-            params.name.as_ref().is_some_and(|name| self.pool.slot_of_name(name.as_str()) != Some(slot));
-        let other_limits = self.config.clone_limits.grant(params.limits.as_ref()) != record.limits;
+        let other_name = params.name.as_ref().is_some_and(|name| *name != self.names.name);
+        let other_limits = parts.config.clone_limits.grant(params.limits.as_ref()) != record.limits;
         if record.was_ready()
             && (record.tenant != params.tenant || other_snapshot || other_name || other_limits)
         {
-            return Err(conflict("with other parameters"));
+            return Err(conflict(&params.request_id, "with other parameters"));
         }
-        let name = self.pool.name(slot);
         let finished = || {
             RpcError::new(
                 ErrorCode::RequestFinished,
-                format!("the clone of request {} is over", params.request_id),
+                format!("the clone of request {} is gone", params.request_id),
                 "use a new request_id for a new clone",
             )
-            .about(&name)
+            .about(&self.names.name)
         };
-        let now = self.clock.now();
+        let now = parts.clock.now();
         match &record.phase {
             Phase::Ready { .. } => {
                 let left = now.until(&record.deadline).unwrap_or_default();
                 if left.is_zero() {
                     return Err(finished());
                 }
-                if life > left {
-                    record.deadline = now.stamp_in(life);
-                    self.save(&record).await.map_err(|error| self.state_unavailable(&error))?;
-                    self.wake.notify_one();
+                if lease > left {
+                    record.deadline = now.stamp_in(lease);
+                    let saved = parts.registry.save(&self.turn, &record).await;
+                    saved.map_err(|error| state_unavailable(&parts.config, &error))?;
+                    parts.wake.notify_one();
                 }
-                let mut clone = self.describe(&record, caller);
-                if let Some((CloneState::Broken, problem)) = self.book().assessments.get(&slot) {
+                let mut clone = parts.describe(&record, true);
+                if let Some((CloneState::Broken, problem)) = parts.registry.read().assessed.get(&self.slot()) {
                     (clone.state, clone.problem) = (CloneState::Broken, problem.clone());
                 }
                 Ok(Some(CreateResult { clone, renewed: true }))
             }
-            // A member of the warm pool has no request, so it is none that was found by one.
+            // A member of the warm pool has no request, so it is never found by one.
             Phase::Destroying { was_ready: false, .. } | Phase::Creating | Phase::Pooled { .. } => {
                 Err(RpcError::new(
                     ErrorCode::Incomplete,
-                    format!("an earlier try of request {} is being rolled back", params.request_id),
+                    format!("an earlier attempt of request {} is being rolled back", params.request_id),
                     "try again shortly",
                 )
-                .about(&name)
+                .about(&self.names.name)
                 .retry_after(Duration::from_secs(1)))
             }
             Phase::Quarantined { was_ready: false, .. } => Ok(None),
             Phase::Destroying { .. } | Phase::Quarantined { .. } => Err(finished()),
         }
     }
-
-    /// The host was looked at and its firewall stands: what every clone needs that somebody gets.
-    pub(super) async fn firewall_is_ready(self: &Arc<Self>) -> Result<(), RpcError> {
-        if !self.book().looked {
-            self.wake.notify_one();
-            return Err(not_ready(
-                "the host has not been looked at yet",
-                "try again shortly; hostctl doctor tells more",
-            ));
-        }
-        let health =
-            self.bounded("firewall", self.host.egress_health()).await.map_err(|error| host_error(&error))?;
-        if health != EgressHealth::Ok {
-            self.wake.notify_one();
-            let message = match health {
-                EgressHealth::TableMissing => "the firewall's table of clones is missing",
-                _ => "the firewall's rules for the clones are not loaded",
-            };
-            return Err(not_ready(
-                message,
-                "hostd puts them back by itself where it can; hostctl doctor tells more",
-            ));
-        }
-        Ok(())
-    }
-
-    /// The template can be cloned now: what every clone needs that is made.
-    pub(super) async fn template_is_ready(&self, snapshot: &SnapshotName) -> Result<(), RpcError> {
-        self.bounded("template", self.host.check_template(snapshot)).await.map_err(|error| host_error(&error))
-    }
-
-    pub(super) fn state_unavailable(&self, error: &std::io::Error) -> RpcError {
-        let path = self.config.paths.state.display();
-        RpcError::new(
-            ErrorCode::StateUnavailable,
-            format!("{path}: the record cannot be written: {error}"),
-            "make room on its disk or mend its permissions, then try again",
-        )
-    }
-}
-
-pub(super) fn not_of_this_pool(name: &str, pool: &crate::slot::Slots) -> RpcError {
-    let (first, last) = (pool.slots().next(), pool.slots().last());
-    let range = match (first, last) {
-        (Some(first), Some(last)) => format!("{} to {}", pool.name(first), pool.name(last)),
-        _ => "none".into(),
-    };
-    RpcError::new(
-        ErrorCode::InvalidParams,
-        format!("{name} is not a name of this pool"),
-        format!("names here are {range}"),
-    )
-}
-
-fn not_ready(message: &str, hint: &str) -> RpcError {
-    RpcError::new(ErrorCode::HostNotReady, message, hint).retry_after(Duration::from_secs(1))
-}
-
-/// A host's failure as the contract knows it.
-pub(super) fn host_error(error: &HostError) -> RpcError {
-    let code = match error.kind {
-        HostErrorKind::NoSpace => ErrorCode::DiskFull,
-        HostErrorKind::Timeout => ErrorCode::Timeout,
-        HostErrorKind::Template => ErrorCode::TemplateUnusable,
-        HostErrorKind::NotReady => ErrorCode::HostNotReady,
-        HostErrorKind::Busy | HostErrorKind::Foreign | HostErrorKind::Failed => ErrorCode::StepFailed,
-    };
-    RpcError::new(code, error.to_string(), error.hint.clone())
 }

@@ -1,180 +1,187 @@
-//! Destroy and force-unmount: the caller's side of the walk.
+//! Destroy and force-unmount.
 
-use super::create::{host_error, not_of_this_pool};
-use super::engine::{Caller, Inner, blocking};
-use super::ours::{self, Claim};
-use super::progress::{Listeners, Progress};
-use super::walk::{Ended, Walked};
+use super::entry::Caller;
+use super::errors::{host_error, operation_died, unknown_name, wrong_clone};
+use super::ownership::{self, Ownership};
+use super::parts::Parts;
+use super::progress::{Progress, ProgressSink};
+use super::slot_task::{SlotMessage, SlotReply, SlotWorker};
+use super::teardown::{Teardown, TeardownEnd};
 use crate::api::{
-    CloneId, CloneName, DestroyParams, DestroyResult, ErrorCode, ForceUnmountParams, ForceUnmountResult, Limits,
-    RpcError,
+    CloneId, CloneName, DestroyParams, DestroyResult, ErrorCode, ForceUnmountParams, ForceUnmountResult,
+    Limits, RpcError,
 };
-use crate::host::{Host, ObservedClone, Part, Unmount};
+use crate::host::{Host, ObservedClone, Part, Unmount, chain};
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-impl<H: Host> Inner<H> {
-    /// Whether this caller may destroy this clone: its owner and operators may.
-    pub(super) fn may_touch(&self, caller: &Caller, name: &CloneName) -> Result<(), RpcError> {
-        let slot = self.pool_slot(name)?;
-        let book = self.book();
-        match book.records.get(&slot) {
-            Some(record) if !caller.operator && record.owner_uid != caller.uid => Err(RpcError::new(
-                ErrorCode::Denied,
-                format!("{name} belongs to another user"),
-                "its owner or an operator can destroy it",
-            )
-            .about(name)),
-            _ => Ok(()),
+impl<H: Host> Parts<H> {
+    pub(super) fn slot_of(&self, name: &CloneName) -> Result<Slot, RpcError> {
+        let slot = self.slots.slot_of_name(name.as_str());
+        slot.ok_or_else(|| unknown_name(name.as_str(), &self.slots))
+    }
+
+    /// Destroy a clone; absent is success. Its owner and operators may.
+    pub(super) async fn destroy(
+        self: &Arc<Self>,
+        caller: &Caller,
+        params: DestroyParams,
+        progress: Option<ProgressSink>,
+    ) -> Result<DestroyResult, RpcError> {
+        let slot = self.slot_of(&params.name)?;
+        let owner = self.registry.record(slot).map(|record| record.owner_uid);
+        if !caller.operator && owner.is_some_and(|owner| owner != caller.uid) {
+            let message = format!("{} belongs to another user", params.name);
+            let error = RpcError::new(ErrorCode::Denied, message, "its owner or an operator can destroy it");
+            return Err(error.about(&params.name));
+        }
+        let message = SlotMessage::Destroy { params: Box::new(params), operator: caller.operator };
+        match self.send(slot, message, progress).await.map_err(|_| operation_died())? {
+            SlotReply::Destroyed(result) => result,
+            _ => unreachable!("a destroy is answered as a destroy"),
         }
     }
 
-    fn pool_slot(&self, name: &CloneName) -> Result<Slot, RpcError> {
-        let slot = self.pool.slot_of_name(name.as_str());
-        slot.ok_or_else(|| not_of_this_pool(name.as_str(), &self.pool))
+    /// Force the mounts of a clone that is being destroyed.
+    pub(super) async fn force_unmount(
+        self: &Arc<Self>,
+        params: ForceUnmountParams,
+        progress: Option<ProgressSink>,
+    ) -> Result<ForceUnmountResult, RpcError> {
+        let slot = self.slot_of(&params.name)?;
+        let message = SlotMessage::ForceUnmount(Box::new(params));
+        match self.send(slot, message, progress).await.map_err(|_| operation_died())? {
+            SlotReply::ForceUnmounted(result) => result,
+            _ => unreachable!("a force-unmount is answered as a force-unmount"),
+        }
     }
+}
 
-    /// Take a clone away; absent is success.
+impl<H: Host> SlotWorker<H> {
     pub(super) async fn destroy(
-        self: Arc<Self>,
-        caller: Caller,
-        params: DestroyParams,
-        listeners: Listeners,
+        &self,
+        params: &DestroyParams,
+        operator: bool,
     ) -> Result<DestroyResult, RpcError> {
-        let slot = self.pool_slot(&params.name)?;
-        let names = self.pool.names(slot);
-        let _working = self.work_on(slot).await;
-        // Not before: what is worked on may be a member, whose making stands still while a caller is served.
-        let _serving = self.serving();
-        let gone = DestroyResult {
+        // Not before its turn: a member in the making would wait for this call, and this call for the member.
+        let _serving = self.parts.warm_pool.serving();
+        let result = |complete, already_gone| DestroyResult {
             name: params.name.clone(),
             clone_id: params.clone_id.clone(),
-            already_gone: true,
-            complete: true,
+            already_gone,
+            complete,
             stages: Vec::new(),
         };
-        let record = self.book().records.get(&slot).cloned();
-        let record = match record {
-            Some(record) if record.clone_id != params.clone_id => {
-                return Err(RpcError::new(
-                    ErrorCode::WrongClone,
-                    format!("{} is another clone by now; nothing was touched", params.name),
-                    "the clone you mean is gone already",
-                )
-                .about(&params.name));
-            }
-            Some(record) if !record.is_live() => return Ok(gone),
+        let record = match self.record() {
+            Some(record) if record.clone_id != params.clone_id => return Err(wrong_clone(&params.name)),
+            Some(record) if !record.is_live() => return Ok(result(true, true)),
             Some(record) => record,
-            None => {
-                // Without a record the mark on the host tells; only operators may go by that.
-                let seen = self
-                    .look(&names, Part::ALL)
-                    .await
-                    .map_err(|error| host_error(&error).about(&names.name))?;
-                if ours::mark(&seen) != Some(&params.clone_id) || ours::foreign(&seen).is_some() {
-                    return Ok(gone);
-                }
-                if !caller.operator {
-                    return Err(RpcError::new(
-                        ErrorCode::Denied,
-                        format!("{} has no record, so its owner is not known", params.name),
-                        "an operator can destroy it; the reaper takes it after the grace period",
-                    )
-                    .about(&params.name));
-                }
-                self.adopted(slot, params.clone_id.clone())
+            None => match self.adopt_by_mark(&params.clone_id, operator).await? {
+                Some(record) => record,
+                None => return Ok(result(true, true)),
+            },
+        };
+        let mut record = record;
+        let recorded = self.record_destroy(&mut record, "asked for").await;
+        let progress = Progress::new(&self.names.name, &self.listeners);
+        let halted = || {
+            if recorded {
+                self.parts.tasks.reply_early(self.slot(), &SlotReply::Destroyed(Ok(result(false, false))));
             }
         };
-        let record = self.begin_destroy(record, "asked for").await;
-        let claim = Claim::Clone(&record.clone_id);
-        let walked = self.walk(&names, claim, Progress::new(&names.name, &listeners)).await;
-        self.finish_destroy(record, &walked).await;
-        match walked.ended {
-            Ended::Gone | Ended::Dying => {
-                Ok(DestroyResult { already_gone: false, stages: walked.stages, ..gone })
+        let teardown = self.tear_down(Ownership::Clone(&record.clone_id), progress, halted).await;
+        self.finish_destroy(record, &teardown).await;
+        let name = &self.names.name;
+        match teardown.end {
+            TeardownEnd::Gone | TeardownEnd::Dying => {
+                Ok(DestroyResult { stages: teardown.stages, ..result(true, false) })
             }
-            Ended::Incomplete => Err(RpcError::new(
+            TeardownEnd::Incomplete => Err(RpcError::new(
                 ErrorCode::Incomplete,
-                format!("{} is not gone yet: {}", names.name, walked.errors.join("; ")),
-                "it is recorded and the reaper goes on; an operator can help with hostctl force-unmount",
+                format!("{name} is not gone yet: {}", teardown.errors.join("; ")),
+                "it is recorded and the reaper continues; an operator can help with hostctl force-unmount",
             )
-            .about(&names.name)
-            .cleanup(walked.errors)
-            .retry_after(Duration::from_millis(self.config.lifecycle.reconcile_interval_ms))),
+            .about(name)
+            .cleanup(teardown.errors)
+            .retry_after(self.parts.interval())),
         }
     }
 
-    /// Force the mounts of a clone that is being destroyed, and nothing else.
+    /// A record for a clone that has none but carries this mark on the host. Only operators may go by that.
+    async fn adopt_by_mark(&self, clone_id: &CloneId, operator: bool) -> Result<Option<Record>, RpcError> {
+        let name = &self.names.name;
+        let observed = self.parts.host.inspect(&self.names, Part::ALL).await;
+        let observed = observed.map_err(|error| host_error(&error).about(name))?;
+        if ownership::mark(&observed) != Some(clone_id) || ownership::foreign(&observed).is_some() {
+            return Ok(None);
+        }
+        if operator {
+            return Ok(Some(self.adopted(clone_id.clone())));
+        }
+        Err(RpcError::new(
+            ErrorCode::Denied,
+            format!("{name} has no record, so its owner is not known"),
+            "an operator can destroy it; the reaper removes it after the grace period",
+        )
+        .about(name))
+    }
+
     pub(super) async fn force_unmount(
-        self: Arc<Self>,
+        &self,
         params: ForceUnmountParams,
-        listeners: Listeners,
     ) -> Result<ForceUnmountResult, RpcError> {
-        let slot = self.pool_slot(&params.name)?;
-        let names = self.pool.names(slot);
-        let _working = self.work_on(slot).await;
-        let refuse =
-            |code, message: String, hint: &str| Err(RpcError::new(code, message, hint).about(&params.name));
-        let record = self.book().records.get(&slot).cloned();
-        let record = match record {
+        let name = &params.name;
+        let refuse = |code, message: String, hint: &str| Err(RpcError::new(code, message, hint).about(name));
+        let record = match self.record() {
             None => {
-                return refuse(
-                    ErrorCode::NotFound,
-                    format!("{} has no record", params.name),
-                    "hostctl ls shows what is there",
-                );
+                let message = format!("{name} has no record");
+                return refuse(ErrorCode::NotFound, message, "hostctl ls shows the clones");
             }
-            Some(record) if record.clone_id != params.clone_id => {
-                let message = format!("{} is another clone by now; nothing was touched", params.name);
-                return refuse(ErrorCode::WrongClone, message, "the clone you mean is gone already");
-            }
+            Some(record) if record.clone_id != params.clone_id => return Err(wrong_clone(name)),
             Some(record) if !matches!(record.phase, Phase::Destroying { .. }) => {
-                let message = format!("{} is not being destroyed; nothing was touched", params.name);
+                let message = format!("{name} is not being destroyed; nothing was touched");
                 return refuse(ErrorCode::NotDestroying, message, "destroy it first");
             }
             Some(record) => record,
         };
-        let claim = Claim::Clone(&record.clone_id);
-        let failed = |error| host_error(&error).about(&names.name);
+        let (host, names) = (&self.parts.host, &self.names);
+        let ownership = Ownership::Clone(&record.clone_id);
+        let failed = |error| host_error(&error).about(name);
         let parts = [Part::Mounts, Part::Storage, Part::Jail];
-        let seen = self.look(&names, &parts).await.map_err(failed)?;
-        if let Some(why) = claim.held(&seen) {
-            let message = format!("{}: {why}; nothing was touched", params.name);
-            return refuse(
-                ErrorCode::Incomplete,
-                message,
-                "the destroy goes on by itself once that is stopped",
-            );
+        let observed = host.inspect(names, &parts).await.map_err(failed)?;
+        if let Some(why) = ownership.held(&observed) {
+            let message = format!("{name}: {why}; nothing was touched");
+            let hint = "the destroy continues by itself once that is stopped";
+            return refuse(ErrorCode::Incomplete, message, hint);
         }
-        let before = claim.ours(&seen).mounts;
-        let progress = Progress::new(&names.name, &listeners);
+        let before = ownership.filter(&observed).mounts;
+        let progress = Progress::new(name, &self.listeners);
         if !before.is_empty() {
-            let work = self.bounded("mounts", self.host.unmount(&names, Unmount::Force));
+            let work = host.run("mounts", host.host.unmount(names, Unmount::Force));
             if let Err(error) = progress.step("force-unmount", work).await {
-                tracing::warn!(clone = %names.name, %error, "not everything could be unmounted");
+                tracing::warn!(clone = %name, error = chain(&error), "not everything could be unmounted");
             }
         }
-        let left = claim.ours(&self.look(&names, &parts).await.map_err(failed)?).mounts;
+        let left = ownership.filter(&host.inspect(names, &parts).await.map_err(failed)?).mounts;
         let unmounted = before.difference(&left).cloned().collect();
-        // The destroy goes on at once rather than at the next turn of the timer.
-        self.wake.notify_one();
+        // The destroy continues at once rather than at the next turn of the timer.
+        self.parts.wake.notify_one();
         Ok(ForceUnmountResult { name: params.name, unmounted, left: left.into_iter().collect() })
     }
 
-    /// A record for something that has none, so that taking it away survives a crash.
-    pub(super) fn adopted(&self, slot: Slot, clone_id: CloneId) -> Record {
-        let now = self.clock.now().stamp();
+    /// A record for something that has none, so that its removal survives a crash.
+    pub(super) fn adopted(&self, clone_id: CloneId) -> Record {
+        let now = self.parts.clock.now().stamp();
         Record {
             version: Record::VERSION,
-            slot,
+            slot: self.slot(),
             clone_id,
             request_id: None,
             tenant: None,
             owner_uid: None,
-            snapshot: self.config.host.snapshot.clone(),
+            snapshot: self.parts.config.host.snapshot.clone(),
             limits: Limits::default(),
             created: now.clone(),
             deadline: now,
@@ -183,70 +190,77 @@ impl<H: Host> Inner<H> {
         }
     }
 
-    /// Record that the clone is to go: a crash must not bring it back to Ready.
-    pub(super) async fn begin_destroy(self: &Arc<Self>, mut record: Record, why: &str) -> Record {
-        if !matches!(record.phase, Phase::Destroying { .. }) {
-            let was_ready = record.was_ready();
-            record.phase =
-                Phase::Destroying { why: why.to_owned(), was_ready, attempts: 0, errors: Vec::new() };
-            if let Err(error) = self.save(&record).await {
-                // Taking away is right even if it cannot be noted: whatever stays is found again.
-                tracing::error!(slot = %record.slot, %error, "the destroy cannot be recorded; going on with it");
-                self.book().records.insert(record.slot, record.clone());
-            }
-        }
+    /// Record that the clone is being destroyed: a crash must not make it ready again.
+    pub(super) async fn begin_destroy(&self, mut record: Record, why: &str) -> Record {
+        self.record_destroy(&mut record, why).await;
         record
     }
 
-    /// Record how the walk ended.
-    pub(super) async fn finish_destroy(self: &Arc<Self>, mut record: Record, walked: &Walked) {
-        let was_ready = record.was_ready();
-        let tried = match &record.phase {
-            Phase::Destroying { attempts, .. } => *attempts,
-            _ => 0,
-        };
-        let why = match &record.phase {
-            Phase::Destroying { why, .. } => why.clone(),
-            _ => "its create failed".to_owned(),
-        };
-        if !matches!(walked.ended, Ended::Incomplete) {
-            self.book().mark_freed(record.slot);
+    /// The same; false: it could not be written down.
+    async fn record_destroy(&self, record: &mut Record, why: &str) -> bool {
+        if matches!(record.phase, Phase::Destroying { .. }) {
+            return true;
         }
-        // Nobody ever knew of a member of the warm pool.
-        let quarantined = !record.pool && self.config.lifecycle.quarantine_seconds > 0;
-        record.phase = match walked.ended {
-            Ended::Gone if !quarantined => return self.release(record.slot, walked.left.clone()).await,
-            Ended::Gone | Ended::Dying => Phase::Quarantined { freed: self.clock.now().stamp(), was_ready },
-            Ended::Incomplete => Phase::Destroying {
-                why,
-                was_ready,
-                attempts: tried.saturating_add(1),
-                errors: walked.errors.clone(),
-            },
+        let was_ready = record.was_ready();
+        record.phase = Phase::Destroying { why: why.to_owned(), was_ready, attempts: 0, errors: Vec::new() };
+        let saved = self.parts.registry.save(&self.turn, record).await;
+        if let Err(error) = &saved {
+            // Removing is right even if it cannot be recorded: whatever is left is found again.
+            tracing::error!(slot = %record.slot, %error, "the destroy cannot be recorded; it continues");
+            self.parts.registry.remember(&self.turn, record.clone());
+        }
+        saved.is_ok()
+    }
+
+    /// Record how the teardown ended.
+    pub(super) async fn finish_destroy(&self, mut record: Record, teardown: &Teardown) {
+        let registry = &self.parts.registry;
+        let was_ready = record.was_ready();
+        let (why, attempts) = match &record.phase {
+            Phase::Destroying { why, attempts, .. } => (why.clone(), *attempts),
+            _ => ("its create failed".to_owned(), 0),
         };
-        if let Err(error) = self.save(&record).await {
+        if !matches!(teardown.end, TeardownEnd::Incomplete) {
+            registry.mark_freed(record.slot);
+        }
+        // No caller ever knew a member of the warm pool.
+        let quarantined = !record.pool && self.parts.config.lifecycle.quarantine_seconds > 0;
+        record.phase = match teardown.end {
+            TeardownEnd::Gone if !quarantined => return self.release(teardown.left.clone()).await,
+            TeardownEnd::Gone | TeardownEnd::Dying => {
+                Phase::Quarantined { freed: self.parts.clock.now().stamp(), was_ready }
+            }
+            TeardownEnd::Incomplete => {
+                let errors = teardown.errors.clone();
+                Phase::Destroying { why, was_ready, attempts: attempts.saturating_add(1), errors }
+            }
+        };
+        if let Err(error) = registry.save(&self.turn, &record).await {
             tracing::error!(slot = %record.slot, %error, "the end of a destroy cannot be recorded");
         }
         if !record.is_live() {
-            self.book().forget_look(record.slot);
+            registry.forget_inspection(record.slot, None);
         }
     }
 
-    /// Remove the record of a clone that is gone and whose quarantine is over. What is left in the slot is somebody
-    /// else's, and is shown as that from now on.
-    pub(super) async fn release(self: &Arc<Self>, slot: Slot, left: ObservedClone) {
-        let inner = self.clone();
-        let removed = blocking(move || inner.store.remove(slot)).await;
-        match removed {
-            Ok(()) => drop(self.book().records.remove(&slot)),
-            Err(error) => tracing::error!(%slot, %error, "the record cannot be removed"),
+    /// Remove the record of a clone that is gone, if its quarantine is over by now.
+    pub(super) async fn release_quarantined(&self) {
+        if self.record().is_some_and(|record| !record.is_live()) {
+            let left = self.parts.registry.read().observed(self.slot()).cloned();
+            self.release(left.unwrap_or_default()).await;
         }
-        self.book().forget_look(slot);
-        if !left.is_absent() {
-            let assessment = self.judge_alone(slot, &left, &BTreeSet::new());
-            let mut book = self.book();
-            book.seen.clones.insert(slot, left);
-            book.assessments.insert(slot, (assessment.state, assessment.problem));
+    }
+
+    /// Remove the record of a clone that is gone. What is left in the slot belongs to others and is shown as such.
+    async fn release(&self, left: ObservedClone) {
+        let slot = self.slot();
+        if let Err(error) = self.parts.registry.remove(&self.turn, slot).await {
+            tracing::error!(%slot, %error, "the record cannot be removed");
         }
+        let left = (!left.is_absent()).then(|| {
+            let assessment = self.parts.assess_alone(slot, &left, &BTreeSet::new());
+            (left, assessment.state, assessment.problem)
+        });
+        self.parts.registry.forget_inspection(slot, left);
     }
 }

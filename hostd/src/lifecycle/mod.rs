@@ -1,27 +1,40 @@
-//! The life of a clone: create, the one destroy walk, reap, force-unmount, reconcile.
+//! The life of a clone: create, the one teardown, reap, force-unmount, repair.
 //!
-//! Intent is recorded before the first effect, every effect is verified by looking, and whatever is
-//! not finished after a crash is rolled back by the same walk that a destroy is.
+//! Intent is recorded before the first effect, every effect is verified by an inspection, and whatever is not finished
+//! after a crash is rolled back by the same teardown that a destroy runs.
+//!
+//! | part | what it owns |
+//! |---|---|
+//! | [`entry`] | the operations as the server calls them |
+//! | [`calls`] | calls under way, their audit lines, alarms |
+//! | [`registry`] | the records on disk and in memory; which slot is next |
+//! | [`slot_task`] | one task per busy slot: its queue, joins, the work in flight |
+//! | [`planner`] | pure: from records and an inspection to decisions |
+//! | [`warm_pool`] | when members are made and drained |
 
-mod book;
+mod bind;
 mod build;
-mod claim;
+mod calls;
+mod claim_slot;
 mod create;
 mod destroy;
-mod drain;
-mod engine;
-mod ours;
-mod place;
-mod pool_wish;
+mod entry;
+mod errors;
+mod host_calls;
+mod ownership;
+mod parts;
+pub mod planner;
 mod progress;
 mod reap;
-pub mod reconcile;
-mod refill;
+mod registry;
+mod repair;
+mod slot_task;
 mod step;
-mod tally;
+mod teardown;
 mod view;
-mod walk;
+mod warm_pool;
+mod warm_pool_target;
 
-pub use engine::{Caller, Engine, EngineStatus, OpenError, Setup};
+pub use entry::{Caller, Lifecycle, LifecycleStatus, OpenError, Setup};
 pub use progress::ProgressSink;
 pub use step::Step;

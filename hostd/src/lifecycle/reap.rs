@@ -1,34 +1,37 @@
-//! Reap and the timer: looking at everything, and doing what [`reconcile`] says.
+//! Reap and the timer: inspect the whole host, and do what the [`planner`] decides.
 
-use super::create::{host_error, not_of_this_pool};
-use super::engine::{Caller, Inner, Working};
-use super::ours::{self, Claim};
-use super::progress::{Listeners, Progress};
-use super::reconcile::{self, Decision, Facts, ReconcilePlan, Repair, Rules, SlotAssessment};
-use super::step::Step;
-use super::walk::Ended;
+use super::entry::Caller;
+use super::errors::host_error;
+use super::ownership::{self, Ownership};
+use super::parts::Parts;
+use super::planner::{self, Decision, Facts, ReconcilePlan, Repair, Rules, SlotAssessment};
+use super::progress::{Progress, ProgressSink};
+use super::slot_task::{SlotMessage, SlotReply, SlotWorker};
+use super::teardown::TeardownEnd;
 use crate::api::{
-    CloneId, CloneState, EgressHealth, ErrorCode, Flavor, Method, ReapLine, ReapParams, ReapReason,
-    ReapResult, RpcError,
+    CloneId, EgressHealth, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult, RpcError,
 };
-use crate::audit::Outcome;
-use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part};
-use crate::record::{Phase, Record};
+use crate::host::{Host, HostResult, Inventory, ObservedClone, Part, chain};
+use crate::record::Phase;
 use crate::slot::Slot;
 use futures_util::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The timer never sleeps shorter than this: a clone that cannot be destroyed is not retried in a tight loop.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
+
 /// What came of one clone that was due.
-enum Taken {
+#[derive(Debug, Clone)]
+pub(super) enum Reaped {
     Gone(String),
     Failed(String, Vec<String>),
-    /// Another look under the clone's lock said otherwise.
+    /// A fresh inspection by the slot's own task decided otherwise.
     Kept(String),
 }
 
-impl<H: Host> Inner<H> {
+impl<H: Host> Parts<H> {
     fn rules(&self) -> Rules {
         let lifecycle = &self.config.lifecycle;
         Rules {
@@ -38,298 +41,146 @@ impl<H: Host> Inner<H> {
         }
     }
 
-    /// Look at the whole host and decide.
-    async fn survey(self: &Arc<Self>) -> HostResult<ReconcilePlan> {
+    /// Inspect the whole host and plan.
+    async fn plan(&self) -> HostResult<ReconcilePlan> {
         let began = Instant::now();
-        let (records, mut working) = {
-            let book = self.book();
-            (book.records.clone(), book.working.clone())
-        };
-        let seen = self.bounded("inventory", self.host.inventory()).await?;
+        let (revision, mut busy) = (self.registry.read().revision(), self.tasks.busy());
+        let inventory = self.host.run("inventory", self.host.host.inventory()).await?;
         let now = self.clock.now();
-        let plan = {
-            let mut book = self.book();
-            // Whatever changed while the host was looked at cannot be judged by that look.
-            working.extend(book.working.iter().copied());
-            let slots = records.keys().chain(book.records.keys());
-            working.extend(
-                slots.filter(|slot| records.get(slot) != book.records.get(slot)).copied().collect::<Vec<_>>(),
-            );
-            book.look(seen, &now);
-            let wish = self.pool_wish(&book);
+        // A slot that changed during the inspection cannot be assessed by it.
+        busy.extend(self.tasks.busy());
+        let plan = self.registry.take_inventory(inventory, &now, |state, inventory| {
+            busy.extend(state.changed_since(revision));
+            let target = self.warm_pool_target();
             let facts = Facts {
-                pool: &self.pool,
-                records: &records,
-                unreadable: &book.unreadable,
-                seen: &book.seen,
-                seen_for: &book.seen_for(&now),
-                working: &working,
-                wish: wish.as_ref(),
+                slots: &self.slots,
+                records: &state.records,
+                unreadable: &state.unreadable,
+                seen: inventory,
+                seen_for: &state.seen_for(&now),
+                working: &busy,
+                target: target.as_ref(),
                 now: &now,
             };
-            let plan = reconcile::reconcile(&facts, &self.rules());
-            book.assessments = plan
+            let plan = planner::reconcile(&facts, &self.rules());
+            let assessed = plan
                 .assessments
                 .iter()
-                .filter(|(slot, _)| !working.contains(slot))
+                .filter(|(slot, _)| !busy.contains(slot))
                 .map(|(slot, assessment)| (*slot, (assessment.state, assessment.problem.clone())))
                 .collect();
-            let egress = book.seen.egress;
-            book.set_alarm("reap", plan.alarm.clone());
-            book.set_alarm("egress", egress_alarm(egress));
-            plan
-        };
+            (assessed, plan)
+        });
+        self.alarms.set("reap", plan.alarm.clone());
+        self.alarms.set("egress", egress_alarm(self.registry.read().egress()));
         self.metrics.reconcile(began.elapsed().as_secs_f64());
         Ok(plan)
     }
 
     /// One turn of the timer.
-    pub(super) async fn tick(self: &Arc<Self>) {
-        if self.book().closing {
+    pub(super) async fn reconcile(self: &Arc<Self>) {
+        if self.calls.closing() {
             return;
         }
-        self.look_at_template().await;
-        let mut plan = self.survey().await;
+        self.check_template_version().await;
+        let mut plan = self.plan().await;
         if let Ok(first) = &plan
             && first.repairs.contains(&Repair::Firewall)
         {
-            self.repair(&Repair::Firewall).await;
-            // The members have to be put back into the table, which only another look can tell.
-            plan = self.survey().await;
+            self.repair_firewall().await;
+            // Only another inspection can tell which members of the table are missing.
+            plan = self.plan().await;
         }
-        let Some(plan) = self.looked(plan) else { return };
-        self.put_right(&plan).await;
-        let due = plan.reap.iter().map(|(slot, reason)| self.take_by_timer(*slot, *reason));
-        join_all(due).await;
+        let Some(plan) = self.inspected(plan) else { return };
+        self.repair_all(&plan).await;
+        let due = plan.reap.iter().filter_map(|(slot, reason)| {
+            self.send_if_idle(*slot, SlotMessage::Reap { reason: *reason, audited: true })
+        });
+        join_all(due.collect::<Vec<_>>()).await;
     }
 
-    /// Look at the host once without doing anything.
-    pub(super) async fn first_look(self: &Arc<Self>) {
-        let plan = self.survey().await;
-        self.looked(plan);
+    /// Inspect the host once without doing anything.
+    pub(super) async fn first_inspection(&self) {
+        let plan = self.plan().await;
+        self.inspected(plan);
     }
 
-    fn looked(&self, plan: HostResult<ReconcilePlan>) -> Option<ReconcilePlan> {
-        let alarm = plan.as_ref().err().map(|error| format!("the host cannot be looked at: {error}"));
-        self.book().set_alarm("host", alarm);
+    fn inspected(&self, plan: HostResult<ReconcilePlan>) -> Option<ReconcilePlan> {
+        let alarm = plan.as_ref().err().map(|error| format!("the host cannot be inspected: {}", chain(error)));
+        self.alarms.set("host", alarm);
         plan.ok()
     }
 
-    /// A clone is ready: the timer sleeps until the next look at everything, unless this one's deadline is before that.
-    pub(super) fn heed_deadline(&self, ready: &Record) {
-        if self.clock.now().until(&ready.deadline).is_some_and(|left| left < self.interval()) {
-            self.wake.notify_one();
-        }
-    }
-
-    /// How long until a deadline passes, at most the interval.
-    pub(super) fn until_next_tick(&self) -> Duration {
-        let now = self.clock.now();
-        let interval = Duration::from_millis(self.config.lifecycle.reconcile_interval_ms);
-        let book = self.book();
-        let ready = book.records.values().filter(|record| matches!(record.phase, Phase::Ready { .. }));
+    /// How long until the next deadline, at most the interval.
+    pub(super) fn until_next_turn(&self) -> Duration {
+        let (now, interval) = (self.clock.now(), self.interval());
+        let state = self.registry.read();
+        let ready = state.records.values().filter(|record| matches!(record.phase, Phase::Ready { .. }));
         let next = ready.filter_map(|record| now.until(&record.deadline)).min().unwrap_or(interval);
-        // A clone whose deadline has passed and that could not be taken is not retried in a tight loop.
-        next.clamp(Duration::from_millis(50), interval.max(Duration::from_millis(50)))
+        next.clamp(SHORTEST_SLEEP, interval.max(SHORTEST_SLEEP))
     }
 
-    /// Repairs and releases: what takes nothing away.
-    async fn put_right(self: &Arc<Self>, plan: &ReconcilePlan) {
-        join_all(
-            plan.repairs
-                .iter()
-                .filter(|repair| **repair != Repair::Firewall)
-                .map(|repair| self.repair(repair)),
-        )
-        .await;
-        for slot in &plan.release {
-            let working = self.try_work_on(&mut self.book(), *slot);
-            let quarantined = self.book().records.get(slot).is_some_and(|record| !record.is_live());
-            if working.is_some() && quarantined {
-                let left = self.book().seen.clones.get(slot).cloned();
-                self.release(*slot, left.unwrap_or_default()).await;
-            }
-        }
-    }
-
-    async fn repair(self: &Arc<Self>, repair: &Repair) {
-        let result = match repair {
-            Repair::Firewall => {
-                let health = self.bounded("firewall", self.host.repair_egress()).await;
-                let alarm = match &health {
-                    Ok(health) => egress_alarm(*health),
-                    Err(error) => Some(format!("the clones' firewall cannot be put back: {error}")),
-                };
-                self.book().set_alarm("egress", alarm);
-                health.map(drop)
-            }
-            Repair::GrantEgress(slot) => self.repair_live(*slot, Step::Egress).await,
-            Repair::SetLimits(slot) => self.repair_live(*slot, Step::Limits).await,
-            Repair::Freeze(slot) | Repair::Thaw(slot) => self.repair_frozen(*slot).await,
-            Repair::CutEgress(slot) => {
-                let Some(_working) = self.try_work_on(&mut self.book(), *slot) else { return };
-                match self.running(*slot).await {
-                    Ok(Some(_)) => return,
-                    Ok(None) => {
-                        let names = self.pool.names(*slot);
-                        self.bounded(names.name.as_str(), self.host.cut_egress(&names)).await
+    /// Run the repairs and releases of a plan: nothing of it destroys a clone.
+    async fn repair_all(self: &Arc<Self>, plan: &ReconcilePlan) {
+        let mut sent = Vec::new();
+        let mut aside = Vec::new();
+        for repair in &plan.repairs {
+            match repair {
+                Repair::Firewall => {}
+                Repair::DestroyAside(id) => aside.push(self.destroy_aside(id)),
+                Repair::GrantEgress(slot)
+                | Repair::CutEgress(slot)
+                | Repair::SetLimits(slot)
+                | Repair::Freeze(slot)
+                | Repair::Thaw(slot) => {
+                    // A slot with several repairs is busy with the first: they queue.
+                    if !self.tasks.is_busy(*slot) || sent.iter().any(|(queued, _)| queued == slot) {
+                        sent.push((*slot, self.send(*slot, SlotMessage::Repair(repair.clone()), None)));
                     }
-                    Err(error) => Err(error),
                 }
             }
-            Repair::DestroyAside(id) => self.bounded(id.as_str(), self.host.destroy_aside(id)).await,
-        };
-        match result {
-            Ok(()) => tracing::info!(?repair, "repaired"),
-            Err(error) => tracing::warn!(?repair, %error, "not repaired yet"),
         }
-    }
-
-    /// Ensure a step again for a clone that is ready, if it still is.
-    async fn repair_live(self: &Arc<Self>, slot: Slot, step: Step) -> HostResult<()> {
-        let Some(_working) = self.try_work_on(&mut self.book(), slot) else { return Ok(()) };
-        let Some(spec) = self.running(slot).await? else { return Ok(()) };
-        self.bounded(spec.names.name.as_str(), step.ensure(&self.host, &spec)).await.map(drop)
-    }
-
-    /// Freeze what waits in the warm pool and thaw what somebody has, if it still is so.
-    async fn repair_frozen(self: &Arc<Self>, slot: Slot) -> HostResult<()> {
-        let Some(_working) = self.try_work_on(&mut self.book(), slot) else { return Ok(()) };
-        let wait = match self.book().records.get(&slot).map(|record| &record.phase) {
-            Some(Phase::Pooled { flavor: Flavor::Ready, .. }) => true,
-            Some(Phase::Ready { .. }) => false,
-            _ => return Ok(()),
-        };
-        let names = self.pool.names(slot);
-        let frozen = self.look(&names, &[Part::Jail, Part::Processes]).await?.frozen;
-        match (wait, frozen) {
-            (true, false) => self.freeze(&names).await,
-            (false, true) => self.bounded(names.name.as_str(), self.host.thaw(&names)).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// What the clone in this slot shall be, if one is wanted there, within its deadline, and runs.
-    async fn running(&self, slot: Slot) -> HostResult<Option<CloneSpec>> {
-        let now = self.clock.now();
-        let spec = {
-            let book = self.book();
-            let ready = book.records.get(&slot).filter(|record| {
-                matches!(record.phase, Phase::Ready { .. } | Phase::Pooled { .. })
-                    && now.until(&record.deadline).is_some_and(|left| !left.is_zero())
-            });
-            ready.map(|record| reconcile::spec(record, &self.pool))
-        };
-        let Some(spec) = spec else { return Ok(None) };
-        let seen = self.look(&spec.names, &[Part::Storage, Part::Jail, Part::Network]).await?;
-        let whole = reconcile::VITAL.iter().all(|step| step.verify(&spec, &seen).is_ok());
-        Ok(whole.then_some(spec))
-    }
-
-    /// Take a clone that is due, with its own lines in the audit log.
-    async fn take_by_timer(self: &Arc<Self>, slot: Slot, reason: ReapReason) {
-        let Some(working) = self.try_work_on(&mut self.book(), slot) else { return };
-        let _active = self.active();
-        let caller = Caller::hostd("timer");
-        let name = self.pool.name(slot);
-        let request = serde_json::json!({ "name": name, "reason": reason });
-        let began = Instant::now();
-        let Ok(call) = self.audit_before(&caller.actor, Method::Reap, request).await else { return };
-        let (result, error) = match self.take(working, slot, &Listeners::default()).await {
-            Taken::Gone(_) => ("ok", None),
-            Taken::Failed(_, errors) => (ErrorCode::Incomplete.word(), Some(errors.join("; "))),
-            Taken::Kept(why) => ("kept", Some(why)),
-        };
-        let seconds = began.elapsed().as_secs_f64();
-        let outcome = Outcome { result: result.into(), name: Some(name.into()), error, seconds };
-        self.audit_after(call, caller.actor, Method::Reap, outcome).await;
-    }
-
-    /// Judge the slot once more by a fresh look under its lock, and take it if it is still due.
-    async fn take(self: &Arc<Self>, _working: Working<H>, slot: Slot, listeners: &Listeners) -> Taken {
-        let names = self.pool.names(slot);
-        let seen = match self.look(&names, Part::ALL).await {
-            Ok(seen) => seen,
-            Err(error) => {
-                return Taken::Failed("the host cannot be looked at".into(), vec![error.to_string()]);
-            }
-        };
-        let assessment = self.judge_alone(slot, &seen, &BTreeSet::new());
-        let (record, readable) = {
-            let book = self.book();
-            (book.records.get(&slot).cloned(), !book.unreadable.contains_key(&slot))
-        };
-        let Decision::Reap(reason) = assessment.decision else { return Taken::Kept(assessment.why) };
-        let by_mark = record.is_none();
-        let record = record.unwrap_or_else(|| {
-            let id = ours::mark(&seen).cloned().unwrap_or_else(CloneId::random);
-            self.adopted(slot, id)
-        });
-        let record = self.begin_destroy(record, reason.word()).await;
-        let claim = if by_mark || !readable { Claim::Slot } else { Claim::Clone(&record.clone_id) };
-        let walked = self.walk(&names, claim, Progress::new(&names.name, listeners)).await;
-        self.finish_destroy(record, &walked).await;
-        match walked.ended {
-            Ended::Gone | Ended::Dying => {
-                if reason == ReapReason::PoolDrained {
-                    self.count_drained();
-                }
-                self.metrics.reaped(reason);
-                Taken::Gone(assessment.why)
-            }
-            Ended::Incomplete => {
-                self.metrics.reap_failed();
-                Taken::Failed(assessment.why, walked.errors)
-            }
-        }
+        let released =
+            plan.release.iter().filter_map(|slot| self.send_if_idle(*slot, SlotMessage::Release));
+        let replies = sent.into_iter().map(|(_, reply)| reply).chain(released.collect::<Vec<_>>());
+        tokio::join!(join_all(replies), join_all(aside));
     }
 
     /// `browser-clone-reap`.
     pub(super) async fn reap(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         params: ReapParams,
-        listeners: Listeners,
+        progress: Option<ProgressSink>,
     ) -> Result<ReapResult, RpcError> {
-        let only = match &params.name {
-            None => None,
-            Some(name) => {
-                let slot = self.pool.slot_of_name(name.as_str());
-                Some(slot.ok_or_else(|| not_of_this_pool(name.as_str(), &self.pool))?)
-            }
-        };
-        let plan = self.survey().await.map_err(|error| host_error(&error))?;
+        let only = params.name.as_ref().map(|name| self.slot_of(name)).transpose()?;
+        let plan = self.plan().await.map_err(|error| host_error(&error))?;
         let mut result =
             ReapResult { dry_run: params.dry_run, alarm: plan.alarm.clone(), ..ReapResult::default() };
         let mut due: Vec<(Slot, ReapReason)> = plan.reap.clone();
         if let Some(slot) = only {
-            // By name one clone is meant, not the host: neither the cap nor the alarm is about that.
+            // A name means one clone, not the host: neither the cap nor the alarm applies to that.
             due = self.due_alone(slot).await.map_err(|error| host_error(&error))?.into_iter().collect();
             result.alarm = None;
         }
-        let chosen: BTreeSet<Slot> = due.iter().map(|(slot, _)| *slot).collect();
-        for (slot, assessment) in &plan.assessments {
-            if !chosen.contains(slot) && only.is_none_or(|only| only == *slot) {
-                result.kept.push(ReapLine {
-                    name: self.pool.name(*slot).into(),
-                    reason: None,
-                    why: assessment.why.clone(),
-                    errors: Vec::new(),
-                });
-            }
-        }
         let line = |slot: Slot, reason, why, errors| ReapLine {
-            name: self.pool.name(slot).into(),
+            name: self.slots.name(slot).into(),
             reason,
             why,
             errors,
         };
+        let chosen: BTreeSet<Slot> = due.iter().map(|(slot, _)| *slot).collect();
+        for (slot, assessment) in &plan.assessments {
+            if !chosen.contains(slot) && only.is_none_or(|only| only == *slot) {
+                result.kept.push(line(*slot, None, assessment.why.clone(), Vec::new()));
+            }
+        }
         if params.dry_run {
             for (slot, reason) in due {
-                let why =
-                    plan.assessments.get(&slot).map(|assessment| assessment.why.clone()).unwrap_or_default();
-                result.reaped.push(line(slot, Some(reason), why, Vec::new()));
+                let why = plan.assessments.get(&slot).map(|assessment| assessment.why.clone());
+                result.reaped.push(line(slot, Some(reason), why.unwrap_or_default(), Vec::new()));
             }
-            for id in self.book().seen.aside.iter().filter(|_| only.is_none()) {
+            for repair in plan.repairs.iter().filter(|_| only.is_none()) {
+                let Repair::DestroyAside(id) = repair else { continue };
                 result.reaped.push(ReapLine {
                     name: format!("aside/{id}"),
                     reason: Some(ReapReason::DestroyUnfinished),
@@ -340,81 +191,142 @@ impl<H: Host> Inner<H> {
             return Ok(result);
         }
         if only.is_none() {
-            self.put_right(&plan).await;
+            self.repair_all(&plan).await;
         }
-        let taking = due.into_iter().map(|(slot, reason)| {
-            let (inner, listeners) = (self.clone(), listeners.clone());
-            async move {
-                let working = inner.work_on(slot).await;
-                (slot, reason, inner.take(working, slot, &listeners).await)
-            }
+        let reaping = due.into_iter().map(|(slot, reason)| {
+            let reply = self.send(slot, SlotMessage::Reap { reason, audited: false }, progress.clone());
+            async move { (slot, reason, reply.await) }
         });
-        for (slot, reason, taken) in join_all(taking).await {
-            match taken {
-                Taken::Gone(why) => result.reaped.push(line(slot, Some(reason), why, Vec::new())),
-                Taken::Failed(why, errors) => result.failed.push(line(slot, Some(reason), why, errors)),
-                Taken::Kept(why) => result.kept.push(line(slot, None, why, Vec::new())),
+        for (slot, reason, reply) in join_all(reaping.collect::<Vec<_>>()).await {
+            match reply {
+                Ok(SlotReply::Reaped(Reaped::Gone(why))) => {
+                    result.reaped.push(line(slot, Some(reason), why, Vec::new()));
+                }
+                Ok(SlotReply::Reaped(Reaped::Kept(why))) => {
+                    result.kept.push(line(slot, None, why, Vec::new()));
+                }
+                Ok(SlotReply::Reaped(Reaped::Failed(why, errors))) => {
+                    result.failed.push(line(slot, Some(reason), why, errors));
+                }
+                Ok(_) | Err(_) => {
+                    let errors = vec!["the operation died inside hostd".to_owned()];
+                    result.failed.push(line(slot, Some(reason), "its log says where".into(), errors));
+                }
             }
         }
         Ok(result)
     }
 
-    /// Whether this one slot is due, whatever else is.
-    async fn due_alone(self: &Arc<Self>, slot: Slot) -> HostResult<Option<(Slot, ReapReason)>> {
-        let seen = self.look(&self.pool.names(slot), Part::ALL).await?;
-        let (known, working) = {
-            let book = self.book();
-            (book.records.contains_key(&slot) || book.unreadable.contains_key(&slot), book.working.clone())
+    /// Whether this one slot is due, regardless of all others.
+    async fn due_alone(&self, slot: Slot) -> HostResult<Option<(Slot, ReapReason)>> {
+        let observed = self.host.inspect(&self.slots.names(slot), Part::ALL).await?;
+        let known = {
+            let state = self.registry.read();
+            state.records.contains_key(&slot) || state.unreadable.contains_key(&slot)
         };
-        if seen.is_absent() && !known {
+        if observed.is_absent() && !known {
             return Ok(None);
         }
-        Ok(match self.judge_alone(slot, &seen, &working).decision {
+        Ok(match self.assess_alone(slot, &observed, &self.tasks.busy()).decision {
             Decision::Reap(reason) => Some((slot, reason)),
             Decision::Keep | Decision::Release => None,
         })
     }
 
-    /// The assessment on one slot by a look at it alone.
-    pub(super) fn judge_alone(
+    /// The assessment of one slot by an inspection of it alone.
+    pub(super) fn assess_alone(
         &self,
         slot: Slot,
-        seen: &ObservedClone,
+        observed: &ObservedClone,
         working: &BTreeSet<Slot>,
     ) -> SlotAssessment {
         let now = self.clock.now();
-        let book = self.book();
+        let state = self.registry.read();
         let inventory = Inventory {
-            clones: BTreeMap::from([(slot, seen.clone())]),
+            clones: BTreeMap::from([(slot, observed.clone())]),
             aside: BTreeSet::new(),
-            egress: book.seen.egress,
+            egress: state.egress(),
         };
-        let wish = self.pool_wish(&book);
+        let target = self.warm_pool_target();
         let facts = Facts {
-            pool: &self.pool,
-            records: &book.records,
-            unreadable: &book.unreadable,
+            slots: &self.slots,
+            records: &state.records,
+            unreadable: &state.unreadable,
             seen: &inventory,
-            seen_for: &book.seen_for(&now),
+            seen_for: &state.seen_for(&now),
             working,
-            wish: wish.as_ref(),
+            target: target.as_ref(),
             now: &now,
         };
-        reconcile::judge(slot, &facts, &self.rules())
-    }
-
-    /// How many clones there are, by state.
-    pub(super) fn counts(&self) -> BTreeMap<CloneState, u64> {
-        let mut counts: BTreeMap<CloneState, u64> =
-            CloneState::ALL.into_iter().map(|state| (state, 0)).collect();
-        for (_, state, _) in self.states() {
-            *counts.entry(state).or_default() += 1;
-        }
-        counts
+        planner::judge(slot, &facts, &self.rules())
     }
 }
 
-fn egress_alarm(health: EgressHealth) -> Option<String> {
+impl<H: Host> SlotWorker<H> {
+    /// Assess the slot by a fresh inspection, and destroy what is in it if it is still due.
+    pub(super) async fn reap(&self, reason: ReapReason, audited: bool) -> Reaped {
+        if !audited {
+            return self.reap_if_due().await;
+        }
+        let calls = &self.parts.calls;
+        let _active = calls.begin();
+        let name = &self.names.name;
+        let request = serde_json::json!({ "name": name, "reason": reason });
+        let actor = Caller::hostd("timer").actor;
+        let line = match calls.audit_before(&actor, Method::Reap, request).await {
+            Ok(line) => line,
+            Err(error) => return Reaped::Kept(error.to_string()),
+        };
+        let reaped = self.reap_if_due().await;
+        let (result, error) = match &reaped {
+            Reaped::Gone(_) => ("ok", None),
+            Reaped::Failed(_, errors) => (ErrorCode::Incomplete.word(), Some(errors.join("; "))),
+            Reaped::Kept(why) => ("kept", Some(why.clone())),
+        };
+        calls.audit_after(line, result, Some(name.to_string()), error).await;
+        reaped
+    }
+
+    async fn reap_if_due(&self) -> Reaped {
+        let (parts, slot) = (&self.parts, self.slot());
+        let observed = match parts.host.inspect(&self.names, Part::ALL).await {
+            Ok(observed) => observed,
+            Err(error) => {
+                return Reaped::Failed("the host cannot be inspected".into(), vec![chain(&error)]);
+            }
+        };
+        let assessment = parts.assess_alone(slot, &observed, &BTreeSet::new());
+        let Decision::Reap(reason) = assessment.decision else { return Reaped::Kept(assessment.why) };
+        let readable = !parts.registry.read().unreadable.contains_key(&slot);
+        let record = self.record();
+        let by_mark = record.is_none();
+        let record = record.unwrap_or_else(|| {
+            let id = ownership::mark(&observed).cloned().unwrap_or_else(CloneId::random);
+            self.adopted(id)
+        });
+        let record = self.begin_destroy(record, reason.word()).await;
+        let ownership =
+            if by_mark || !readable { Ownership::Slot } else { Ownership::Clone(&record.clone_id) };
+        let progress = Progress::new(&self.names.name, &self.listeners);
+        let teardown = self.tear_down(ownership, progress, || {}).await;
+        self.finish_destroy(record, &teardown).await;
+        match teardown.end {
+            TeardownEnd::Gone | TeardownEnd::Dying => {
+                if reason == ReapReason::PoolDrained {
+                    parts.warm_pool.count_drained(&parts.metrics);
+                }
+                parts.metrics.reaped(reason);
+                Reaped::Gone(assessment.why)
+            }
+            TeardownEnd::Incomplete => {
+                parts.metrics.reap_failed();
+                Reaped::Failed(assessment.why, teardown.errors)
+            }
+        }
+    }
+}
+
+pub(super) fn egress_alarm(health: EgressHealth) -> Option<String> {
     match health {
         EgressHealth::Ok => None,
         EgressHealth::TableMissing => {

@@ -1,24 +1,26 @@
-//! Lists and status: what callers see of the book.
+//! Lists and status: what callers see of the registry.
 
-use super::book::Book;
-use super::engine::{Caller, EngineStatus, Inner};
+use super::entry::{Caller, LifecycleStatus};
+use super::parts::Parts;
+use super::registry::RegistryState;
 use crate::api::{CloneInfo, CloneState, ListParams, ListResult, PoolMember, PoolStatus};
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
+use std::collections::{BTreeMap, BTreeSet};
 
-impl<H: Host> Inner<H> {
+impl<H: Host> Parts<H> {
     /// `browser-clone-list`.
     pub(super) fn list(&self, caller: &Caller, params: &ListParams) -> ListResult {
-        let states = self.states();
-        let records = {
-            let book = self.book();
-            states.iter().map(|(slot, _, _)| book.records.get(slot).cloned()).collect::<Vec<_>>()
-        };
-        let mut clones = Vec::with_capacity(states.len());
-        for ((slot, state, problem), record) in states.into_iter().zip(records) {
-            let mut info = match &record {
-                Some(record) => self.describe(record, caller),
+        let busy = self.tasks.busy();
+        let registry = self.registry.read();
+        let mut clones = Vec::new();
+        for (slot, (state, problem)) in states(&registry, &busy) {
+            let record = registry.records.get(&slot);
+            let mut info = match record {
+                Some(record) => {
+                    self.describe(record, caller.operator || record.owner_uid == caller.uid)
+                }
                 None => self.describe_unrecorded(slot),
             };
             info.state = state;
@@ -32,21 +34,26 @@ impl<H: Host> Inner<H> {
         ListResult { clones }
     }
 
-    /// The engine's share of `host-status`.
-    pub(super) fn status(&self) -> EngineStatus {
-        let clones = self.counts();
-        let book = self.book();
-        EngineStatus {
+    /// The lifecycle's part of `host-status`.
+    pub(super) fn status(&self) -> LifecycleStatus {
+        let busy = self.tasks.busy();
+        let registry = self.registry.read();
+        let mut clones: BTreeMap<CloneState, u64> =
+            CloneState::ALL.into_iter().map(|state| (state, 0)).collect();
+        for (state, _) in states(&registry, &busy).values() {
+            *clones.entry(*state).or_default() += 1;
+        }
+        LifecycleStatus {
             clones,
-            operations: self.operations(),
-            egress: book.seen.egress,
-            pool: self.pool_status(&book),
-            alarms: book.alarms.values().cloned().collect(),
+            operations: self.calls.active(),
+            egress: registry.egress(),
+            pool: self.pool_status(&registry),
+            alarms: self.alarms.all(),
         }
     }
 
     /// The warm pool, if there is one.
-    fn pool_status(&self, book: &Book) -> Option<PoolStatus> {
+    fn pool_status(&self, registry: &RegistryState) -> Option<PoolStatus> {
         let config = &self.config.pool;
         if config.size == 0 {
             return None;
@@ -55,61 +62,30 @@ impl<H: Host> Inner<H> {
         let member = |record: &Record| {
             Some(PoolMember {
                 flavor: record.pooled()?,
-                name: self.pool.name(record.slot),
+                name: self.slots.name(record.slot),
                 age_seconds: now.since(&record.created).unwrap_or_default().as_secs(),
                 seconds_left: now.until(&record.deadline).unwrap_or_default().as_secs(),
             })
         };
-        let tally = &book.tally;
+        let tally = self.warm_pool.tally();
         Some(PoolStatus {
             size: u64::from(config.size),
             flavors: config.flavors.clone(),
-            members: book.records.values().filter_map(member).collect(),
+            members: registry.members().filter_map(member).collect(),
             refilling: tally.refilling,
             hits: tally.hits,
             misses_empty: tally.misses_empty,
             misses_unfit: tally.misses_unfit,
             drained: tally.drained,
             last_refill_seconds: tally.last_refill_seconds,
-            problem: book.alarms.get("pool").cloned(),
+            problem: self.alarms.get("pool"),
         })
     }
 
-    /// Every known slot with its state and problem, in order.
-    pub(super) fn states(&self) -> Vec<(Slot, CloneState, Option<String>)> {
-        let book = self.book();
-        let mut states = std::collections::BTreeMap::new();
-        for (slot, (state, problem)) in &book.assessments {
-            states.insert(*slot, (*state, problem.clone()));
-        }
-        states.retain(|slot, (state, _)| {
-            book.records.contains_key(slot) || matches!(state, CloneState::Orphan | CloneState::Foreign)
-        });
-        for (slot, record) in &book.records {
-            let working = book.working.contains(slot);
-            let by_phase = match &record.phase {
-                Phase::Creating => (CloneState::Creating, None),
-                Phase::Quarantined { .. } => (CloneState::Quarantined, None),
-                Phase::Destroying { attempts: 0, .. } => (CloneState::Destroying, None),
-                Phase::Destroying { .. } if working => (CloneState::Destroying, None),
-                Phase::Destroying { errors, .. } => (CloneState::Incomplete, Some(errors.join("; "))),
-                // Only the host can tell whether a ready clone is broken.
-                Phase::Ready { .. } | Phase::Pooled { .. } => match (states.get(slot), &record.phase) {
-                    (Some((CloneState::Broken, problem)), _) => (CloneState::Broken, problem.clone()),
-                    (_, Phase::Pooled { .. }) => (CloneState::Pooled, None),
-                    _ => (CloneState::Ready, None),
-                },
-            };
-            states.insert(*slot, by_phase);
-        }
-        states.into_iter().map(|(slot, (state, problem))| (slot, state, problem)).collect()
-    }
-
-    /// One record as this caller may see it.
-    pub(super) fn describe(&self, record: &Record, caller: &Caller) -> CloneInfo {
-        let names = self.pool.names(record.slot);
+    /// One record as a caller sees it. `own`: the caller may act on the clone.
+    pub(super) fn describe(&self, record: &Record, own: bool) -> CloneInfo {
+        let names = self.slots.names(record.slot);
         let now = self.clock.now();
-        let own = caller.operator || record.owner_uid == caller.uid;
         let (endpoint, cdp_endpoint, stages, launch) = match &record.phase {
             Phase::Ready { endpoint, cdp_endpoint, stages, launch } => {
                 (Some(endpoint.clone()), cdp_endpoint.clone(), stages.clone(), Some(*launch))
@@ -136,7 +112,7 @@ impl<H: Host> Inner<H> {
             cdp_endpoint: cdp_endpoint.filter(|_| own),
             snapshot: Some(record.snapshot.clone()),
             limits: Some(record.limits),
-            limits_not_kept: self.host.not_kept(&record.limits),
+            limits_not_kept: self.host.host.not_kept(&record.limits),
             created_at: Some(record.created.rfc3339()),
             age_seconds: now.since(&record.created).map(|age| age.as_secs()),
             deadline_at: Some(record.deadline.rfc3339()),
@@ -148,7 +124,7 @@ impl<H: Host> Inner<H> {
     }
 
     fn describe_unrecorded(&self, slot: Slot) -> CloneInfo {
-        let names = self.pool.names(slot);
+        let names = self.slots.names(slot);
         CloneInfo {
             name: names.name,
             clone_id: None,
@@ -172,4 +148,32 @@ impl<H: Host> Inner<H> {
             problem: None,
         }
     }
+}
+
+/// Every known slot with its state and problem.
+fn states(
+    registry: &RegistryState,
+    busy: &BTreeSet<Slot>,
+) -> BTreeMap<Slot, (CloneState, Option<String>)> {
+    let mut states = registry.assessed.clone();
+    states.retain(|slot, (state, _)| {
+        registry.records.contains_key(slot) || matches!(state, CloneState::Orphan | CloneState::Foreign)
+    });
+    for (slot, record) in &registry.records {
+        let by_phase = match &record.phase {
+            Phase::Creating => (CloneState::Creating, None),
+            Phase::Quarantined { .. } => (CloneState::Quarantined, None),
+            Phase::Destroying { attempts: 0, .. } => (CloneState::Destroying, None),
+            Phase::Destroying { .. } if busy.contains(slot) => (CloneState::Destroying, None),
+            Phase::Destroying { errors, .. } => (CloneState::Incomplete, Some(errors.join("; "))),
+            // Only an inspection can tell whether a ready clone is broken.
+            Phase::Ready { .. } | Phase::Pooled { .. } => match (states.get(slot), &record.phase) {
+                (Some((CloneState::Broken, problem)), _) => (CloneState::Broken, problem.clone()),
+                (_, Phase::Pooled { .. }) => (CloneState::Pooled, None),
+                _ => (CloneState::Ready, None),
+            },
+        };
+        states.insert(*slot, by_phase);
+    }
+    states
 }

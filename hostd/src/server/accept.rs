@@ -1,11 +1,11 @@
 //! Lets peers in: credentials, access, caps; then one task for each connection.
 
 use super::connection;
-use super::dispatch::{SOON, Session, Shared};
+use super::dispatch::{SOON, Server, Session};
 use super::listener::Listener;
 use super::log_throttle::LogThrottle;
-use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
+use crate::host::Host;
 use crate::platform;
 use crate::wire;
 use serde_json::value::RawValue;
@@ -24,8 +24,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Serve until `stop` is ready, then shut down in order: no new connections, no new operations,
 /// running operations to their end (or until `hurry` is ready), their answers, the end.
 /// Answers how many operations were left; their records tell the next start what to do.
-pub async fn serve<O: Operations>(
-    shared: Arc<Shared<O>>,
+pub async fn serve<H: Host>(
+    server: Arc<Server<H>>,
     listener: Listener,
     stop: impl Future<Output = ()>,
     hurry: impl Future<Output = ()>,
@@ -34,17 +34,17 @@ pub async fn serve<O: Operations>(
     // Every connection holds a clone of `alive`; when all are gone the receiver ends.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     tokio::select! {
-        () = accept(&shared, &listener, &closing, &alive) => {}
+        () = accept(&server, &listener, &closing, &alive) => {}
         () = stop => {}
     }
     drop(listener);
     drop(alive);
-    shared.stop();
+    server.gate.stop();
     let left = tokio::select! {
-        left = shared.operations.shutdown() => left,
+        left = server.lifecycle.shutdown() => left,
         () = hurry => {
             tracing::warn!("not waiting for operations that are under way; the next start rolls them back");
-            shared.operations.status().operations
+            server.lifecycle.status().operations
         }
     };
     drop(closing);
@@ -52,8 +52,8 @@ pub async fn serve<O: Operations>(
     left
 }
 
-async fn accept<O: Operations>(
-    shared: &Arc<Shared<O>>,
+async fn accept<H: Host>(
+    server: &Arc<Server<H>>,
     listener: &Listener,
     closing: &watch::Sender<()>,
     alive: &mpsc::Sender<()>,
@@ -68,9 +68,9 @@ async fn accept<O: Operations>(
                 continue;
             }
         };
-        match admit(shared, &stream) {
+        match admit(server, &stream) {
             Ok((session, ticket)) => {
-                let served = connection::serve(shared.clone(), stream, session, ticket, closing.subscribe());
+                let served = connection::serve(server.clone(), stream, session, ticket, closing.subscribe());
                 let alive = alive.clone();
                 tokio::spawn(async move {
                     served.await;
@@ -88,22 +88,22 @@ async fn accept<O: Operations>(
     }
 }
 
-fn admit<O: Operations>(
-    shared: &Arc<Shared<O>>,
+fn admit<H: Host>(
+    server: &Arc<Server<H>>,
     stream: &UnixStream,
 ) -> Result<(Session, super::connections::Ticket), RpcError> {
     let peer = platform::peer(stream.as_fd()).map_err(|error| {
         let message = format!("the system does not tell who is calling: {error}");
         RpcError::new(ErrorCode::Denied, message, "connect over hostd's Unix socket on this host")
     })?;
-    let grant = shared.access.grant(&peer).ok_or_else(|| {
+    let grant = server.gate.access.grant(&peer).ok_or_else(|| {
         RpcError::new(
             ErrorCode::Denied,
             format!("user {} may not call anything", peer.uid),
             "the administrator allows it with an access rule in hostd's configuration",
         )
     })?;
-    let ticket = shared.connections.admit(peer.uid).map_err(|limit| {
+    let ticket = server.gate.connections.admit(peer.uid).map_err(|limit| {
         let message = format!("too many connections ({limit}), all of them at work");
         RpcError::new(
             ErrorCode::TooManyConnections,

@@ -6,11 +6,11 @@
 //! and the operation has still been done.
 
 use super::connections::Ticket;
-use super::dispatch::{Handled, Pending, ProgressLines, SOON, Session, Shared, shutting_down};
+use super::dispatch::{Handled, Pending, ProgressLines, SOON, Server, Session, shutting_down};
 use super::framing::{LineReader, LineWriter};
 use super::log_throttle::LogThrottle;
-use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
+use crate::host::Host;
 use crate::wire;
 use serde_json::value::RawValue;
 use std::io;
@@ -29,8 +29,8 @@ enum Outgoing {
 }
 
 /// Serve one connection to its end. When the sender of `closing` is dropped, hand out what is left and close.
-pub async fn serve<O: Operations>(
-    shared: Arc<Shared<O>>,
+pub async fn serve<H: Host>(
+    server: Arc<Server<H>>,
     mut stream: UnixStream,
     session: Session,
     ticket: Ticket,
@@ -38,20 +38,20 @@ pub async fn serve<O: Operations>(
 ) {
     let (number, uid) = (ticket.id(), session.caller.uid);
     tracing::debug!(connection = number, uid, "open");
-    match talk(&shared, &mut stream, &session, &ticket, closing).await {
+    match talk(&server, &mut stream, &session, &ticket, closing).await {
         Ok(()) => tracing::debug!(connection = number, "closed"),
         Err(error) => tracing::debug!(connection = number, %error, "broken"),
     }
 }
 
-async fn talk<O: Operations>(
-    shared: &Arc<Shared<O>>,
+async fn talk<H: Host>(
+    server: &Arc<Server<H>>,
     stream: &mut UnixStream,
     session: &Session,
     ticket: &Ticket,
     mut closing: watch::Receiver<()>,
 ) -> io::Result<()> {
-    let limits = &shared.config.server;
+    let limits = &server.gate.config.server;
     let patience = Duration::from_secs(limits.line_timeout_seconds.max(1));
     let (read, write) = stream.split();
     let mut lines = LineReader::new(read, limits.max_line_bytes, patience);
@@ -67,16 +67,17 @@ async fn talk<O: Operations>(
             line = lines.next() => match line {
                 Ok(Some(line)) => {
                     ticket.touch();
-                    match shared.handle(session, line, ticket.under_way(), &progress) {
-                        Handled::Now(answer) => {
-                            ticket.served();
-                            writer.write(&answer).await?;
+                    match server.handle(session, line, ticket.under_way(), &progress) {
+                        Handled::Now { line, served } => {
+                            if served {
+                                ticket.served();
+                            }
+                            writer.write(&line).await?;
                         }
                         Handled::Later(pending) => {
                             ticket.served();
                             start(ticket, &queue, pending);
                         }
-                        Handled::Refused(answer) => writer.write(&answer).await?,
                         Handled::Ignored(method) => {
                             if let Some(left_out) = ignored.may_log(Instant::now()) {
                                 let uid = session.caller.uid;

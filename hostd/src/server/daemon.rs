@@ -3,7 +3,7 @@
 
 use super::accept;
 use super::access::Access;
-use super::dispatch::Shared;
+use super::dispatch::{Gate, Server};
 use super::instance::{Instance, InstanceError};
 use super::listener::{ListenError, Listener};
 use super::metrics_http::{self, MetricsHttpError};
@@ -12,7 +12,7 @@ use crate::audit::Audit;
 use crate::clock::SystemClock;
 use crate::config::{Config, HostDriver, LogConfig, LogFormat};
 use crate::host::Host;
-use crate::lifecycle::{Engine, OpenError, Setup};
+use crate::lifecycle::{Lifecycle, OpenError, Setup};
 use crate::metrics::Metrics;
 use crate::slot::{Slots, SlotsError};
 use std::fs::DirBuilder;
@@ -86,17 +86,17 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 pub struct Checked {
     config: Arc<Config>,
     access: Access,
-    pool: Slots,
+    slots: Slots,
 }
 
 /// Check everything that can be checked without touching anything.
 pub fn check(config: Config) -> Result<Checked, DaemonError> {
     let access = Access::new(&config.access);
-    let pool = Slots::new(&config.pool)?;
+    let slots = Slots::new(&config.pool)?;
     if let Some(address) = config.metrics.listen {
         metrics_http::check(address)?;
     }
-    Ok(Checked { config: Arc::new(config), access, pool })
+    Ok(Checked { config: Arc::new(config), access, slots })
 }
 
 impl Checked {
@@ -125,7 +125,7 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
         #[cfg(target_os = "linux")]
         HostDriver::Native => {
             run_with_host(checked, |checked| {
-                crate::host::linux::LinuxHost::open(&checked.config, &checked.pool)
+                crate::host::linux::LinuxHost::open(&checked.config, &checked.slots)
                     .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
             })
             .await
@@ -137,7 +137,7 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
         HostDriver::Fake => {
             run_with_host(checked, |checked| {
                 let world = checked.config.paths.state.join("fake-world");
-                crate::host::fake::FakeHost::persistent(checked.pool.clone(), &world)
+                crate::host::fake::FakeHost::persistent(checked.slots.clone(), &world)
                     .map_err(|error| DaemonError::Host(format!("{}: {error}", world.display())))
             })
             .await
@@ -146,7 +146,7 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
 }
 
 fn open_freebsd(checked: &Checked) -> Result<crate::host::freebsd::FreebsdHost, DaemonError> {
-    crate::host::freebsd::FreebsdHost::open(&checked.config, &checked.pool)
+    crate::host::freebsd::FreebsdHost::open(&checked.config, &checked.slots)
         .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
 }
 
@@ -174,23 +174,24 @@ pub async fn run_with_host<H: Host>(
 
     let host = make_host(&checked)?;
     let setup = Setup { config: config.clone(), clock, audit: audit.clone(), metrics: metrics.clone() };
-    let engine = tokio::select! {
-        engine = Engine::open(host, setup) => engine?,
+    let lifecycle = tokio::select! {
+        lifecycle = Lifecycle::open(host, setup) => lifecycle?,
         () = signals.stop(1) => return Ok(()),
     };
-    tokio::spawn(engine.clone().run_timers());
+    tokio::spawn(lifecycle.clone().run_timers());
     if config.pool.size > 0 {
-        tokio::spawn(engine.clone().run_pool());
+        tokio::spawn(lifecycle.clone().run_pool());
     }
-    let shared = Arc::new(Shared::new(engine, checked.access, config, &checked.pool, metrics));
+    let gate = Gate::new(checked.access, config, metrics);
+    let server = Arc::new(Server { gate, lifecycle });
     if let Some(listener) = metrics_listener {
-        let shared = shared.clone();
-        tokio::spawn(metrics_http::serve(listener, move || shared.metrics_text()));
+        let server = server.clone();
+        tokio::spawn(metrics_http::serve(listener, move || server.metrics_text()));
     }
     tokio::spawn(notify::watchdog());
     tokio::spawn(reopen_on_hangup(signals.hangup, audit));
 
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %shared.config.paths.socket.display(), "serving");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %server.gate.config.paths.socket.display(), "serving");
     notify::ready("serving");
     let mut stops = signals.stops.clone();
     let stop = async {
@@ -202,7 +203,7 @@ pub async fn run_with_host<H: Host>(
     let hurry = async {
         let _ = stops.wait_for(|count| *count >= 2).await;
     };
-    let left = accept::serve(shared, listener, stop, hurry).await;
+    let left = accept::serve(server, listener, stop, hurry).await;
     if left > 0 {
         tracing::warn!(left, "operations did not end in time; the next start rolls them back");
     }

@@ -1,22 +1,20 @@
 //! From a line to an operation: parse, authorise, limit, call.
 //!
-//! Everything up to the operation itself is decided here at once and without waiting, so the order of
-//! the checks can be read in one place and fuzzed. Quick methods are answered on the spot; the
-//! others become a future that the connection runs on its own task, so that it ends even when the
-//! caller goes away.
+//! [`Gate`] decides without waiting what becomes of a line, so the order of the checks can be read in one place and fuzzed
+//! without a host. [`Server`] runs the call that the gate lets through. Quick methods are answered at once; the others
+//! become a future that the connection runs on its own task, so that it ends even when the caller disconnects.
 
 use super::access::{Access, Grant};
 use super::connections::Connections;
 use super::log_throttle::LogThrottle;
-use super::operations::Operations;
 use super::rate::CreateRate;
 use crate::api::*;
 use crate::audit::Actor;
 use crate::config::Config;
-use crate::lifecycle::{Caller, ProgressSink};
+use crate::host::Host;
+use crate::lifecycle::{Caller, Lifecycle, ProgressSink};
 use crate::metrics::Metrics;
 use crate::platform::Peer;
-use crate::slot::Slots;
 use crate::wire::{self, Message};
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -27,19 +25,17 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many callers may have the host's checks run at the same time.
 const CHECKS_AT_ONCE: usize = 2;
 
-/// What callers are told to wait when the real time is unknown.
+/// What callers are told to wait when the real time is not known.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 
-/// What all connections share.
+/// Who may call what, and how much. All connections share it.
 #[derive(Debug)]
-pub struct Shared<O> {
-    /// The lifecycle.
-    pub operations: O,
+pub struct Gate {
     /// Who may call what.
     pub access: Access,
     /// All connections.
@@ -47,12 +43,72 @@ pub struct Shared<O> {
     /// The configuration.
     pub config: Arc<Config>,
     metrics: Arc<Metrics>,
-    slots: u64,
     started: Instant,
     creates: Mutex<CreateRate>,
-    under_way: Arc<Semaphore>,
+    operations: Arc<Semaphore>,
     checks: Arc<Semaphore>,
     stopping: AtomicBool,
+}
+
+/// A call that may be run: authorised, within the limits, its parameters parsed.
+#[derive(Debug)]
+pub enum Call {
+    /// `browser-clone-create`.
+    Create(CreateParams),
+    /// `browser-clone-destroy`.
+    Destroy(DestroyParams),
+    /// `browser-clone-reap`.
+    Reap(ReapParams),
+    /// `browser-clone-force-unmount`.
+    ForceUnmount(ForceUnmountParams),
+    /// `browser-clone-list`.
+    List(ListParams),
+    /// `host-status`.
+    Status(StatusParams),
+    /// `rpc.discover`.
+    Discover,
+}
+
+impl Call {
+    fn parse(method: Method, params: &str) -> Result<Call, RpcError> {
+        Ok(match method {
+            Method::Create => Call::Create(wire::params(method, params)?),
+            Method::Destroy => Call::Destroy(wire::params(method, params)?),
+            Method::Reap => Call::Reap(wire::params(method, params)?),
+            Method::ForceUnmount => Call::ForceUnmount(wire::params(method, params)?),
+            Method::List => Call::List(wire::params(method, params)?),
+            Method::Status => Call::Status(wire::params(method, params)?),
+            Method::Discover => {
+                let DiscoverParams {} = wire::params(method, params)?;
+                Call::Discover
+            }
+        })
+    }
+
+    /// Its method.
+    pub fn method(&self) -> Method {
+        match self {
+            Call::Create(_) => Method::Create,
+            Call::Destroy(_) => Method::Destroy,
+            Call::Reap(_) => Method::Reap,
+            Call::ForceUnmount(_) => Method::ForceUnmount,
+            Call::List(_) => Method::List,
+            Call::Status(_) => Method::Status,
+            Call::Discover => Method::Discover,
+        }
+    }
+}
+
+/// What the gate decides about a line.
+#[derive(Debug)]
+pub enum Decision {
+    /// Run the call and answer it under this id. The permit counts it against the host's cap until it ends.
+    Run(Box<RawValue>, Call, Option<OwnedSemaphorePermit>),
+    /// Refuse it with this line.
+    Refuse(Vec<u8>),
+    /// A notification. By the protocol it is never answered, so it is never executed either: hostd makes no change of the
+    /// host that it cannot report.
+    Ignore(String),
 }
 
 /// One caller: the peer of a connection with what it may do.
@@ -96,25 +152,26 @@ impl Session {
 /// An answer that takes a while.
 pub type Pending = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 
-/// What becomes of a line.
+/// How a line is answered.
 pub enum Handled {
-    /// Answered on the spot: a line to write.
-    Now(Vec<u8>),
-    /// Under way: run it to its end, then write the line.
+    /// At once: a line to write. `served` is false for a refusal.
+    Now {
+        /// The line.
+        line: Vec<u8>,
+        /// Whether a call was run.
+        served: bool,
+    },
+    /// Run this to its end, then write the line.
     Later(Pending),
-    /// Refused: a line to write.
-    Refused(Vec<u8>),
-    /// A notification. By the protocol it is never answered, so it is never executed either:
-    /// a change of the host that nobody can be told about is not made.
+    /// Not at all: it is a notification of this method.
     Ignored(String),
 }
 
 impl std::fmt::Debug for Handled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Handled::Now(_) => "Now",
+            Handled::Now { .. } => "Now",
             Handled::Later(_) => "Later",
-            Handled::Refused(_) => "Refused",
             Handled::Ignored(_) => "Ignored",
         })
     }
@@ -123,28 +180,18 @@ impl std::fmt::Debug for Handled {
 /// Takes progress lines without waiting; drops them when the caller reads too slowly.
 pub type ProgressLines = Arc<dyn Fn(Vec<u8>) + Send + Sync>;
 
-impl<O: Operations> Shared<O> {
-    /// Everything ready to take calls.
-    pub fn new(
-        operations: O,
-        access: Access,
-        config: Arc<Config>,
-        pool: &Slots,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+impl Gate {
+    /// A gate for this configuration.
+    pub fn new(access: Access, config: Arc<Config>, metrics: Arc<Metrics>) -> Self {
         let server = &config.server;
+        let connections =
+            Connections::new(server.max_connections, server.max_connections_per_user, metrics.clone());
         Self {
-            operations,
             access,
-            connections: Connections::new(
-                server.max_connections,
-                server.max_connections_per_user,
-                metrics.clone(),
-            ),
-            slots: pool.len() as u64,
+            connections,
             started: Instant::now(),
             creates: Mutex::new(CreateRate::new(server.creates_per_minute, server.create_burst)),
-            under_way: Arc::new(Semaphore::new(server.max_operations.clamp(1, Semaphore::MAX_PERMITS))),
+            operations: Arc::new(Semaphore::new(server.max_operations.clamp(1, Semaphore::MAX_PERMITS))),
             checks: Arc::new(Semaphore::new(CHECKS_AT_ONCE)),
             stopping: AtomicBool::new(false),
             metrics,
@@ -157,33 +204,26 @@ impl<O: Operations> Shared<O> {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Decide what becomes of a line. `busy` is how many requests of this connection are under way.
-    pub fn handle(
-        self: &Arc<Self>,
-        session: &Session,
-        line: &[u8],
-        busy: usize,
-        progress: &ProgressLines,
-    ) -> Handled {
+    /// Decide about a line. `busy` is how many requests of this connection are under way.
+    pub fn decide(&self, session: &Session, line: &[u8], busy: usize) -> Decision {
         match wire::parse(line) {
-            Err(refusal) => Handled::Refused(wire::failure(refusal.id, &refusal.error)),
-            Ok(Message::Notification { method }) => Handled::Ignored(method.into_owned()),
-            Ok(Message::Call { id, method, params }) => self
-                .call(session, id, method, params, busy, progress)
-                .unwrap_or_else(|error| Handled::Refused(wire::failure(id, &error))),
+            Err(refusal) => Decision::Refuse(wire::failure(refusal.id, &refusal.error)),
+            Ok(Message::Notification { method }) => Decision::Ignore(method.into_owned()),
+            Ok(Message::Call { id, method, params }) => match self.admit(session, method, params, busy) {
+                Ok((call, permit)) => Decision::Run(id.to_owned(), call, permit),
+                Err(error) => Decision::Refuse(wire::failure(id, &error)),
+            },
         }
     }
 
-    /// Authorise, then check the limits, then call: a caller learns nothing about a method it may not use.
-    fn call(
-        self: &Arc<Self>,
+    /// Authorise first, then check the limits: a caller learns nothing about a method it may not use.
+    fn admit(
+        &self,
         session: &Session,
-        id: &RawValue,
         method: Method,
         params: &str,
         busy: usize,
-        progress: &ProgressLines,
-    ) -> Result<Handled, RpcError> {
+    ) -> Result<(Call, Option<OwnedSemaphorePermit>), RpcError> {
         if !session.grant.allows(method) {
             return Err(session.denied(method));
         }
@@ -196,74 +236,23 @@ impl<O: Operations> Shared<O> {
             let hint = format!("wait for an answer: at most {most} may be under way on one connection");
             return Err(self.limited("requests", ErrorCode::TooManyRequests, message, hint, SOON));
         }
-        let handled = match method {
-            Method::Create => {
-                let params: CreateParams = wire::params(method, params)?;
-                let sink = sink(&params.progress_token, progress);
-                self.take_create_token(&session.caller)?;
-                self.operation(id, session, move |shared, caller| async move {
-                    shared.operations.create(&caller, params, sink).await
-                })?
-            }
-            Method::Destroy => {
-                let params: DestroyParams = wire::params(method, params)?;
-                let sink = sink(&params.progress_token, progress);
-                self.operation(id, session, move |shared, caller| async move {
-                    shared.operations.destroy(&caller, params, sink).await
-                })?
-            }
-            Method::Reap => {
-                let params: ReapParams = wire::params(method, params)?;
-                let sink = sink(&params.progress_token, progress);
-                self.operation(id, session, move |shared, caller| async move {
-                    shared.operations.reap(&caller, params, sink).await
-                })?
-            }
-            Method::ForceUnmount => {
-                let params: ForceUnmountParams = wire::params(method, params)?;
-                let sink = sink(&params.progress_token, progress);
-                self.operation(id, session, move |shared, caller| async move {
-                    shared.operations.force_unmount(&caller, params, sink).await
-                })?
-            }
-            Method::List => {
-                let params: ListParams = wire::params(method, params)?;
-                now(id, &self.operations.list(&session.caller, &params))
-            }
-            Method::Status => {
-                let params: StatusParams = wire::params(method, params)?;
-                if params.checks { self.checked_status(id, params)? } else { now(id, &self.status(params)) }
-            }
-            Method::Discover => {
-                let DiscoverParams {} = wire::params(method, params)?;
-                now(id, &crate::api::openrpc::document())
-            }
+        let call = Call::parse(method, params)?;
+        if let Call::Create(_) = call {
+            self.take_create_token(&session.caller)?;
+        }
+        let permit = match &call {
+            Call::Status(params) if params.checks => Some(self.checks.clone().try_acquire_owned().map_err(|_| {
+                let message = "the host is being checked for another caller".to_owned();
+                self.limited("checks", ErrorCode::TooManyRequests, message, "try again", SOON)
+            })?),
+            call if call.method().mutates() => Some(self.operations.clone().try_acquire_owned().map_err(|_| {
+                let most = self.config.server.max_operations;
+                let message = format!("{most} operations are under way on this host");
+                self.limited("operations", ErrorCode::TooManyRequests, message, "try again", SOON)
+            })?),
+            _ => None,
         };
-        Ok(handled)
-    }
-
-    /// An operation under way, counted against the host's cap until it ends.
-    fn operation<F, R>(
-        self: &Arc<Self>,
-        id: &RawValue,
-        session: &Session,
-        run: impl FnOnce(Arc<Self>, Caller) -> F,
-    ) -> Result<Handled, RpcError>
-    where
-        F: Future<Output = Result<R, RpcError>> + Send + 'static,
-        R: Serialize,
-    {
-        let permit = self.under_way.clone().try_acquire_owned().map_err(|_| {
-            let most = self.config.server.max_operations;
-            let message = format!("{most} operations are under way on this host");
-            self.limited("operations", ErrorCode::TooManyRequests, message, "try again", SOON)
-        })?;
-        let running = run(self.clone(), session.caller.clone());
-        Ok(later(id, async move {
-            let result = running.await;
-            drop(permit);
-            result
-        }))
+        Ok((call, permit))
     }
 
     fn take_create_token(&self, caller: &Caller) -> Result<(), RpcError> {
@@ -272,13 +261,8 @@ impl<O: Operations> Shared<O> {
         creates.take(uid, self.started.elapsed()).map_err(|wait| {
             let per_minute = self.config.server.creates_per_minute;
             let message = format!("user {uid} creates more than {per_minute} clones a minute");
-            self.limited(
-                "create_rate",
-                ErrorCode::RateLimited,
-                message,
-                "wait as long as retry_after_ms says",
-                wait,
-            )
+            let hint = "wait as long as retry_after_ms says";
+            self.limited("create_rate", ErrorCode::RateLimited, message, hint, wait)
         })
     }
 
@@ -293,82 +277,126 @@ impl<O: Operations> Shared<O> {
         self.metrics.limit_rejection(limit);
         RpcError::new(code, message, hint).retry_after(wait)
     }
+}
+
+/// The gate and the lifecycle behind it. All connections share it.
+#[derive(Debug)]
+pub struct Server<H> {
+    /// Who may call what, and how much.
+    pub gate: Gate,
+    /// What the calls do.
+    pub lifecycle: Lifecycle<H>,
+}
+
+impl<H: Host> Server<H> {
+    /// Decide about a line and answer it.
+    pub fn handle(
+        self: &Arc<Self>,
+        session: &Session,
+        line: &[u8],
+        busy: usize,
+        progress: &ProgressLines,
+    ) -> Handled {
+        let (id, call, permit) = match self.gate.decide(session, line, busy) {
+            Decision::Run(id, call, permit) => (id, call, permit),
+            Decision::Refuse(line) => return Handled::Now { line, served: false },
+            Decision::Ignore(method) => return Handled::Ignored(method),
+        };
+        let (server, caller) = (self.clone(), session.caller.clone());
+        match call {
+            Call::List(params) => now(&id, &self.lifecycle.list(&session.caller, &params)),
+            Call::Discover => now(&id, &crate::api::openrpc::document()),
+            Call::Status(params) if !params.checks => now(&id, &self.status(params)),
+            Call::Status(params) => later(id, permit, async move {
+                let findings = server.lifecycle.host().checks().await;
+                Ok(StatusResult { findings: Some(findings), ..server.status(params) })
+            }),
+            Call::Create(params) => {
+                let sink = sink(&params.progress_token, progress);
+                later(id, permit, async move { server.lifecycle.create(&caller, params, sink).await })
+            }
+            Call::Destroy(params) => {
+                let sink = sink(&params.progress_token, progress);
+                later(id, permit, async move { server.lifecycle.destroy(&caller, params, sink).await })
+            }
+            Call::Reap(params) => {
+                let sink = sink(&params.progress_token, progress);
+                later(id, permit, async move { server.lifecycle.reap(&caller, params, sink).await })
+            }
+            Call::ForceUnmount(params) => {
+                let sink = sink(&params.progress_token, progress);
+                later(id, permit, async move { server.lifecycle.force_unmount(&caller, params, sink).await })
+            }
+        }
+    }
 
     fn status(&self, params: StatusParams) -> StatusResult {
-        let engine = self.operations.status();
-        let pool = &self.config.pool;
+        let status = self.lifecycle.status();
+        let pool = &self.gate.config.pool;
         StatusResult {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: self.operations.drivers(),
+            host: self.lifecycle.host().drivers(),
             pool: match pool.subnet6 {
                 Some(subnet6) => format!("{}, {subnet6}", pool.subnet),
                 None => pool.subnet.to_string(),
             },
-            slots: self.slots,
+            slots: self.slots(),
             max_clones: self.most_clones(),
-            clones: engine.clones,
-            operations: engine.operations,
-            connections: self.connections.count() as u64,
-            egress: engine.egress,
-            warm_pool: engine.pool,
-            uptime_seconds: self.started.elapsed().as_secs(),
-            alarms: engine.alarms,
+            clones: status.clones,
+            operations: status.operations,
+            connections: self.gate.connections.count() as u64,
+            egress: status.egress,
+            warm_pool: status.pool,
+            uptime_seconds: self.gate.started.elapsed().as_secs(),
+            alarms: status.alarms,
             findings: None,
             metrics: params.metrics.then(|| self.metrics_text()),
         }
     }
 
-    fn checked_status(self: &Arc<Self>, id: &RawValue, params: StatusParams) -> Result<Handled, RpcError> {
-        let permit = self.checks.clone().try_acquire_owned().map_err(|_| {
-            let message = "the host is being checked for somebody else".to_owned();
-            self.limited("checks", ErrorCode::TooManyRequests, message, "try again", SOON)
-        })?;
-        let shared = self.clone();
-        Ok(later(id, async move {
-            let findings = shared.operations.checks().await;
-            drop(permit);
-            Ok(StatusResult { findings: Some(findings), ..shared.status(params) })
-        }))
-    }
-
-    /// All metrics, with the gauges brought up to date.
+    /// All metrics, with current gauges.
     pub fn metrics_text(&self) -> String {
-        let status = self.operations.status();
-        // Clones made ahead give their places up.
+        let (status, metrics) = (self.lifecycle.status(), &self.gate.metrics);
+        // Members of the warm pool are evicted when a caller needs their slot.
         let taken = status.clones.iter().filter(|(state, _)| **state != CloneState::Pooled);
         let clones: u64 = taken.map(|(_, count)| count).sum();
-        self.metrics.set_clones(&status.clones);
-        self.metrics.set_egress_ok(status.egress == EgressHealth::Ok);
+        metrics.set_clones(&status.clones);
+        metrics.set_egress_ok(status.egress == EgressHealth::Ok);
         if let Some(pool) = &status.pool {
-            self.metrics.set_pool(pool);
+            metrics.set_pool(pool);
         }
-        self.metrics.set_pool_available(self.most_clones().saturating_sub(clones));
-        self.metrics.text()
+        metrics.set_pool_available(self.most_clones().saturating_sub(clones));
+        metrics.text()
+    }
+
+    fn slots(&self) -> u64 {
+        self.lifecycle.slots().len() as u64
     }
 
     fn most_clones(&self) -> u64 {
-        self.config.server.max_clones.min(self.slots)
+        self.gate.config.server.max_clones.min(self.slots())
     }
 }
 
 fn now<R: Serialize>(id: &RawValue, result: &R) -> Handled {
-    Handled::Now(wire::success(id, result))
+    Handled::Now { line: wire::success(id, result), served: true }
 }
 
-/// The answer of a future, even if it panics: a caller must not wait for ever for a defect.
+/// The answer of a future, even if it panics: a caller must not wait for ever because of a defect.
 fn later<R: Serialize>(
-    id: &RawValue,
+    id: Box<RawValue>,
+    permit: Option<OwnedSemaphorePermit>,
     running: impl Future<Output = Result<R, RpcError>> + Send + 'static,
 ) -> Handled {
-    let id = id.to_owned();
     Handled::Later(Box::pin(async move {
         let result = AssertUnwindSafe(running).catch_unwind().await.unwrap_or_else(|_| {
             Err(RpcError::new(
                 ErrorCode::Internal,
                 "hostd has a defect: the operation panicked",
-                "the daemon's log tells where; browser-clone-reap cleans up",
+                "the daemon's log says where; browser-clone-reap cleans up",
             ))
         });
+        drop(permit);
         match result {
             Ok(result) => wire::success(&id, &result),
             Err(error) => wire::failure(&id, &error),

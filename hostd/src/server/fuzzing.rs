@@ -1,28 +1,22 @@
-//! The path from a line to an operation as one plain function, for the fuzzer and its corpus test.
+//! The decision about a line as one plain function, for the fuzzer and its corpus test.
 //!
-//! Everything is the daemon's own code except the operations, which only write down that they were called.
+//! Everything up to the call itself is the daemon's own code. The call is not run.
 
 use super::access::Access;
-use super::dispatch::{Handled, ProgressLines, Session, Shared};
-use super::operations::Operations;
-use crate::api::*;
+use super::dispatch::{Decision, Gate, Session};
+use crate::api::Method;
 use crate::config::{AccessRule, Config};
-use crate::lifecycle::{Caller, EngineStatus, ProgressSink};
 use crate::metrics::Metrics;
 use crate::platform::Peer;
-use crate::slot::Slots;
-use futures_util::FutureExt;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
 
-/// What became of a line.
+/// What becomes of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The operations that were reached, in order.
-    pub reached: Vec<Method>,
-    /// The lines that were written.
-    pub written: Vec<String>,
+    /// The method that would be run and answered.
+    pub reached: Option<Method>,
+    /// The line that refuses it.
+    pub refused: Option<String>,
 }
 
 /// The kinds of callers a line is tried with.
@@ -36,62 +30,49 @@ pub enum Kind {
     Reader,
 }
 
-/// Parse, authorise and dispatch one line for an operator, and check what must hold for every line.
+/// Decide about one line for every kind of caller, and check what must hold for every line.
 pub fn line(line: &[u8]) {
     for kind in [Kind::Operator, Kind::ControlPlane, Kind::Reader] {
         let outcome = outcome(kind, line);
-        assert!(outcome.reached.len() <= 1, "one line reaches at most one operation: {outcome:?}");
-        for written in &outcome.written {
-            let value: serde_json::Value = serde_json::from_str(written).expect("every answer is JSON");
+        if let Some(refused) = &outcome.refused {
+            let value: serde_json::Value = serde_json::from_str(refused).expect("every answer is JSON");
             assert_eq!(value["jsonrpc"], "2.0");
-            assert!(
-                written.ends_with('\n') && written.trim_end().lines().count() == 1,
-                "one line: {written:?}"
-            );
+            let one_line = refused.ends_with('\n') && refused.trim_end().lines().count() == 1;
+            assert!(one_line, "one line: {refused:?}");
+            assert_eq!(outcome.reached, None, "a refused line reaches nothing");
         }
-        let changed = outcome.reached.iter().any(|method| method.mutates());
         match kind {
             Kind::Operator => {}
-            Kind::ControlPlane => assert_ne!(outcome.reached, [Method::ForceUnmount]),
-            Kind::Reader => assert!(!changed, "a reader changed the host: {outcome:?}"),
+            Kind::ControlPlane => assert_ne!(outcome.reached, Some(Method::ForceUnmount)),
+            Kind::Reader => {
+                let changed = outcome.reached.is_some_and(|method| method.mutates());
+                assert!(!changed, "a reader changed the host: {outcome:?}");
+            }
         }
-        assert!(!changed || !outcome.written.is_empty(), "a change is always answered: {outcome:?}");
     }
 }
 
-/// Parse, authorise and dispatch one line, and tell what became of it.
+/// Decide about one line.
 pub fn outcome(kind: Kind, line: &[u8]) -> Outcome {
-    static SHARED: OnceLock<Arc<Shared<Recorder>>> = OnceLock::new();
-    let shared = SHARED.get_or_init(shared);
+    static GATE: OnceLock<Gate> = OnceLock::new();
+    let gate = GATE.get_or_init(gate);
     let uid = match kind {
         Kind::Operator => 1,
         Kind::ControlPlane => 2,
         Kind::Reader => 3,
     };
     let peer = Peer { uid, gids: vec![uid], pid: None };
-    let grant = shared.access.grant(&peer).expect("a rule names this peer");
-    let written = Arc::new(Mutex::new(Vec::new()));
-    let progress: ProgressLines = {
-        let written = written.clone();
-        Arc::new(move |line| written.lock().unwrap_or_else(PoisonError::into_inner).push(line))
-    };
-    REACHED.with_borrow_mut(Vec::clear);
-    let answer = match shared.handle(&Session::new(&peer, grant), line, 0, &progress) {
-        Handled::Now(answer) | Handled::Refused(answer) => Some(answer),
-        Handled::Later(pending) => pending.now_or_never(),
-        Handled::Ignored(_) => None,
-    };
-    let mut lines = std::mem::take(&mut *written.lock().unwrap_or_else(PoisonError::into_inner));
-    lines.extend(answer);
-    let text = |line| String::from_utf8(line).expect("every answer is UTF-8");
-    Outcome { reached: REACHED.take(), written: lines.into_iter().map(text).collect() }
+    let grant = gate.access.grant(&peer).expect("a rule names this peer");
+    match gate.decide(&Session::new(&peer, grant), line, 0) {
+        Decision::Run(_, call, _) => Outcome { reached: Some(call.method()), refused: None },
+        Decision::Refuse(line) => {
+            Outcome { reached: None, refused: Some(String::from_utf8(line).expect("every answer is UTF-8")) }
+        }
+        Decision::Ignore(_) => Outcome { reached: None, refused: None },
+    }
 }
 
-std::thread_local! {
-    static REACHED: std::cell::RefCell<Vec<Method>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-fn shared() -> Arc<Shared<Recorder>> {
+fn gate() -> Gate {
     let rule = |user: &str, operations: &[Method], operator| AccessRule {
         users: vec![user.to_owned()],
         operations: operations.to_vec(),
@@ -104,106 +85,10 @@ fn shared() -> Arc<Shared<Recorder>> {
         rule("3", &[], false),
     ];
     let mut config = Config { access, ..Config::default() };
-    // No limit in the way: the fuzzer is after the operations.
+    // No rate limit: the fuzzer is to reach the calls.
     config.server.creates_per_minute = u32::MAX;
     config.server.create_burst = u32::MAX;
-    let access = Access::new(&config.access);
-    let pool = Slots::new(&config.pool).expect("the default pool is valid");
-    Arc::new(Shared::new(Recorder, access, Arc::new(config), &pool, Arc::new(Metrics::new())))
-}
-
-/// Operations that only write down that they were called.
-#[derive(Debug)]
-struct Recorder;
-
-impl Recorder {
-    fn record(&self, method: Method, progress: Option<ProgressSink>) {
-        REACHED.with_borrow_mut(|reached| reached.push(method));
-        if let Some(progress) = progress {
-            let name = "browsertask001".parse().expect("a valid name");
-            progress(&name, "storage", ProgressState::Started, Duration::ZERO);
-        }
-    }
-
-    fn refusal(&self) -> RpcError {
-        RpcError::new(ErrorCode::HostNotReady, "nothing is done while fuzzing", "none")
-    }
-}
-
-impl Operations for Recorder {
-    async fn create(
-        &self,
-        _: &Caller,
-        _: CreateParams,
-        progress: Option<ProgressSink>,
-    ) -> Result<CreateResult, RpcError> {
-        self.record(Method::Create, progress);
-        Err(self.refusal())
-    }
-
-    async fn destroy(
-        &self,
-        _: &Caller,
-        params: DestroyParams,
-        progress: Option<ProgressSink>,
-    ) -> Result<DestroyResult, RpcError> {
-        self.record(Method::Destroy, progress);
-        let DestroyParams { name, clone_id, .. } = params;
-        Ok(DestroyResult { name, clone_id, already_gone: true, complete: true, stages: Vec::new() })
-    }
-
-    async fn reap(
-        &self,
-        _: &Caller,
-        params: ReapParams,
-        progress: Option<ProgressSink>,
-    ) -> Result<ReapResult, RpcError> {
-        self.record(Method::Reap, progress);
-        Ok(ReapResult { dry_run: params.dry_run, ..ReapResult::default() })
-    }
-
-    async fn force_unmount(
-        &self,
-        _: &Caller,
-        params: ForceUnmountParams,
-        progress: Option<ProgressSink>,
-    ) -> Result<ForceUnmountResult, RpcError> {
-        self.record(Method::ForceUnmount, progress);
-        Ok(ForceUnmountResult { name: params.name, unmounted: Vec::new(), left: Vec::new() })
-    }
-
-    fn list(&self, _: &Caller, _: &ListParams) -> ListResult {
-        self.record(Method::List, None);
-        ListResult { clones: Vec::new() }
-    }
-
-    fn status(&self) -> EngineStatus {
-        // Reached by the metrics too, so it counts once only.
-        REACHED.with_borrow_mut(|reached| {
-            if reached.is_empty() {
-                reached.push(Method::Status);
-            }
-        });
-        EngineStatus {
-            clones: BTreeMap::new(),
-            operations: 0,
-            egress: EgressHealth::Ok,
-            pool: None,
-            alarms: Vec::new(),
-        }
-    }
-
-    fn drivers(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
-
-    async fn checks(&self) -> Vec<Finding> {
-        Vec::new()
-    }
-
-    async fn shutdown(&self) -> u64 {
-        0
-    }
+    Gate::new(Access::new(&config.access), Arc::new(config), Arc::new(Metrics::new()))
 }
 
 #[cfg(test)]
@@ -235,34 +120,19 @@ mod tests {
                 (Kind::Reader, !method.mutates()),
             ] {
                 let seen = outcome(kind, &text);
-                let expected: &[Method] = if may { &[method] } else { &[] };
-                assert_eq!(seen.reached, expected, "{kind:?} {method}: {seen:?}");
-                assert_eq!(seen.written.len(), 1);
-                assert_eq!(seen.written[0].contains(r#""code":"denied""#), !may, "{seen:?}");
+                assert_eq!(seen.reached, may.then_some(method), "{kind:?} {method}: {seen:?}");
+                let denied = seen.refused.as_ref().is_some_and(|line| line.contains(r#""code":"denied""#));
+                assert_eq!(denied, !may, "{seen:?}");
             }
             line(&text);
         }
     }
 
     #[test]
-    fn progress_comes_before_the_answer() {
-        let seen = outcome(
-            Kind::Operator,
-            &call("browser-clone-create", r#"{"request_id":"a","progress_token":"t"}"#),
-        );
-        assert_eq!(seen.written.len(), 2);
-        assert!(
-            seen.written[0].contains(r#""method":"progress","params":{"progress_token":"t""#),
-            "{seen:?}"
-        );
-        assert!(seen.written[1].contains(r#""id":"a""#), "{seen:?}");
-    }
-
-    #[test]
     fn notifications_reach_nothing() {
         let text = br#"{"jsonrpc":"2.0","method":"browser-clone-create","params":{"request_id":"a"}}"#;
-        assert_eq!(outcome(Kind::Operator, text), Outcome { reached: Vec::new(), written: Vec::new() });
+        assert_eq!(outcome(Kind::Operator, text), Outcome { reached: None, refused: None });
         let text = br#"{"jsonrpc":"2.0","method":"host-status"}"#;
-        assert_eq!(outcome(Kind::Operator, text), Outcome { reached: Vec::new(), written: Vec::new() });
+        assert_eq!(outcome(Kind::Operator, text), Outcome { reached: None, refused: None });
     }
 }

@@ -18,5 +18,4 @@ pub mod listener;
 pub mod log_throttle;
 pub mod metrics_http;
 pub mod notify;
-pub mod operations;
 pub mod rate;

@@ -12,7 +12,7 @@ use hostd::clock::SystemClock;
 use hostd::config::{Config, JailDriver};
 use hostd::host::Host;
 use hostd::host::freebsd::{FreebsdHost, egress};
-use hostd::lifecycle::{Caller, Engine, Setup};
+use hostd::lifecycle::{Caller, Lifecycle, Setup};
 use hostd::metrics::Metrics;
 use hostd::slot::{Slot, Slots};
 use std::fmt::Write;
@@ -29,7 +29,7 @@ const TOOLS: [&str; 13] = [
 /// A host whose tools write down how they were called.
 struct Lab {
     folder: tempfile::TempDir,
-    engine: Engine<FreebsdHost>,
+    engine: Lifecycle<FreebsdHost>,
     pool: Slots,
 }
 
@@ -93,7 +93,7 @@ impl Lab {
             audit,
             metrics: Arc::new(Metrics::new()),
         };
-        let engine = Engine::open(host, setup).await.unwrap();
+        let engine = Lifecycle::open(host, setup).await.unwrap();
         assert_eq!(engine.status().alarms, Vec::<String>::new());
         Lab { folder, engine, pool }
     }

@@ -10,7 +10,7 @@ use hostd::audit::{Actor, Audit};
 use hostd::clock::{Clock, Moment};
 use hostd::config::Config;
 use hostd::host::fake::{FakeHost, SimulatedCrash, quiet_crashes};
-use hostd::lifecycle::{Caller, Engine, Setup};
+use hostd::lifecycle::{Caller, Lifecycle, Setup};
 use hostd::metrics::Metrics;
 use hostd::slot::{Slot, Slots};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ pub struct Rig {
     pub host: FakeHost,
     pub clock: Arc<TestClock>,
     pub config: Arc<Config>,
-    pub engine: Engine<FakeHost>,
+    pub engine: Lifecycle<FakeHost>,
 }
 
 pub fn caller(uid: u32) -> Caller {
@@ -189,7 +189,7 @@ impl Rig {
             let pooled = clone.state == CloneState::Pooled;
             let basic = pool.iter().any(|member| member.name == clone.name && member.flavor == Flavor::Basic);
             assert!(pooled || clone.state == CloneState::Ready, "{context}: {clone:?}\nhost: {ours:#?}");
-            let slot = self.engine.pool().slot_of_name(name).unwrap();
+            let slot = self.engine.slots().slot_of_name(name).unwrap();
             assert_eq!(
                 self.host.frozen().contains(&slot),
                 pooled && !basic,
@@ -227,12 +227,12 @@ pub fn force_unmount_params(clone: &CloneInfo) -> ForceUnmountParams {
     ForceUnmountParams::new(clone.name.clone(), clone.clone_id.clone().unwrap())
 }
 
-async fn open(host: &FakeHost, config: &Arc<Config>, clock: &Arc<TestClock>) -> Engine<FakeHost> {
+async fn open(host: &FakeHost, config: &Arc<Config>, clock: &Arc<TestClock>) -> Lifecycle<FakeHost> {
     let setup = Setup {
         config: config.clone(),
         clock: clock.clone(),
         audit: Arc::new(Audit::open(&config.paths.audit).unwrap()),
         metrics: Arc::new(Metrics::new()),
     };
-    Engine::open(host.clone(), setup).await.unwrap()
+    Lifecycle::open(host.clone(), setup).await.unwrap()
 }

@@ -1,6 +1,6 @@
-//! What the warm pool shall be, and why a member is over: a part of [`super::reconcile`], as pure as it.
+//! What the warm pool shall be, and why a member is over: a part of [`super::planner`], as pure as it.
 
-use super::reconcile::Facts;
+use super::planner::Facts;
 use crate::api::{Flavor, Limits, SnapshotName};
 use crate::record::Record;
 
@@ -26,15 +26,15 @@ pub(super) fn why_not_wanted(
     template: &str,
     facts: &Facts<'_>,
 ) -> Option<String> {
-    let Some(wish) = facts.wish else { return Some("there is no warm pool any more".into()) };
+    let Some(target) = facts.target else { return Some("there is no warm pool any more".into()) };
     let same = |other: &&Record| other.pooled() == Some(flavor) && other.slot < record.slot;
-    if record.snapshot != wish.snapshot || record.limits != wish.limits || !wish.flavors.contains(&flavor) {
+    if record.snapshot != target.snapshot || record.limits != target.limits || !target.flavors.contains(&flavor) {
         return Some("it was made for another configuration".into());
     }
-    if wish.template.as_ref().is_some_and(|now| now != template) {
+    if target.template.as_ref().is_some_and(|now| now != template) {
         return Some("its template changed since".into());
     }
-    if facts.records.values().filter(same).count() >= wish.size {
+    if facts.records.values().filter(same).count() >= target.size {
         return Some("the warm pool has enough without it".into());
     }
     match facts.now.until(&record.deadline) {

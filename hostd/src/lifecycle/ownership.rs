@@ -8,24 +8,24 @@ use crate::host::{Identity, ObservedClone, ObservedJail, ObservedNetwork, Observ
 
 /// On what grounds something in a slot is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Claim<'a> {
+pub(super) enum Ownership<'a> {
     /// It is this clone's.
     Clone(&'a CloneId),
     /// The slot is ours and its record does not tell whose: whatever carries one of our marks, or none.
     Slot,
 }
 
-impl Claim<'_> {
+impl Ownership<'_> {
     fn covers(self, identity: &Identity) -> bool {
         match (self, identity) {
-            (Claim::Clone(mine), Identity::Clone(id)) => mine == id,
-            (Claim::Slot, Identity::Clone(_)) | (_, Identity::Unmarked) => true,
+            (Ownership::Clone(mine), Identity::Clone(id)) => mine == id,
+            (Ownership::Slot, Identity::Clone(_)) | (_, Identity::Unmarked) => true,
             (_, Identity::Foreign(_)) => false,
         }
     }
 
     /// What of the things seen is ours to remove.
-    pub(super) fn ours(self, seen: &ObservedClone) -> ObservedClone {
+    pub(super) fn filter(self, seen: &ObservedClone) -> ObservedClone {
         let storage = seen.storage.as_ref();
         let jail = seen.jail.as_ref();
         let network = seen.network.as_ref();
@@ -135,11 +135,11 @@ mod tests {
     #[test]
     fn a_clone_owns_what_carries_its_mark_or_none() {
         let mine = id('a');
-        assert_eq!(Claim::Clone(&mine).ours(&whole('a')), whole('a'));
+        assert_eq!(Ownership::Clone(&mine).filter(&whole('a')), whole('a'));
         let unmarked = seen(Identity::Unmarked, Identity::Unmarked, Identity::Unmarked);
-        assert_eq!(Claim::Clone(&mine).ours(&unmarked), unmarked);
-        assert_eq!(Claim::Clone(&mine).ours(&ObservedClone::default()), ObservedClone::default());
-        let left = Claim::Clone(&mine).ours(&whole('b'));
+        assert_eq!(Ownership::Clone(&mine).filter(&unmarked), unmarked);
+        assert_eq!(Ownership::Clone(&mine).filter(&ObservedClone::default()), ObservedClone::default());
+        let left = Ownership::Clone(&mine).filter(&whole('b'));
         assert_eq!(left.parts(), [Part::Egress], "of another clone only our own table's entry is ours");
         assert!(left.egress && left.connections);
     }
@@ -147,45 +147,45 @@ mod tests {
     #[test]
     fn what_another_jail_may_run_from_is_held_by_it() {
         let mine = id('a');
-        let claim = Claim::Clone(&mine);
-        assert_eq!(claim.held(&whole('a')), None);
-        assert_eq!(claim.held(&ObservedClone::default()), None);
-        assert_eq!(claim.held(&seen(theirs(), theirs(), Identity::Unmarked)), None);
-        assert!(claim.held(&whole('b')).unwrap().contains(&"b".repeat(32)));
-        let held = claim.held(&seen(Identity::Unmarked, Identity::Unmarked, theirs())).unwrap();
+        let ownership = Ownership::Clone(&mine);
+        assert_eq!(ownership.held(&whole('a')), None);
+        assert_eq!(ownership.held(&ObservedClone::default()), None);
+        assert_eq!(ownership.held(&seen(theirs(), theirs(), Identity::Unmarked)), None);
+        assert!(ownership.held(&whole('b')).unwrap().contains(&"b".repeat(32)));
+        let held = ownership.held(&seen(Identity::Unmarked, Identity::Unmarked, theirs())).unwrap();
         assert!(held.contains("made by hand") && held.ends_with("stop that first"), "{held}");
         let mut dying = whole('b');
         dying.jail.as_mut().unwrap().dying = true;
-        assert_eq!(claim.held(&dying), None, "nothing runs in it any more");
-        assert_eq!(Claim::Slot.held(&whole('b')), None);
+        assert_eq!(ownership.held(&dying), None, "nothing runs in it any more");
+        assert_eq!(Ownership::Slot.held(&whole('b')), None);
     }
 
     #[test]
     fn a_slot_owns_what_carries_any_of_our_marks() {
-        assert_eq!(Claim::Slot.ours(&whole('b')), whole('b'));
+        assert_eq!(Ownership::Slot.filter(&whole('b')), whole('b'));
         let foreign = seen(theirs(), theirs(), theirs());
-        assert_eq!(Claim::Slot.ours(&foreign).parts(), [Part::Egress]);
+        assert_eq!(Ownership::Slot.filter(&foreign).parts(), [Part::Egress]);
     }
 
     #[test]
     fn what_hangs_on_something_foreign_is_foreign_with_it() {
         let mine = || Identity::Clone(id('a'));
         let owner = id('a');
-        let claim = Claim::Clone(&owner);
-        let under_their_jail = claim.ours(&seen(mine(), mine(), theirs()));
+        let ownership = Ownership::Clone(&owner);
+        let under_their_jail = ownership.filter(&seen(mine(), mine(), theirs()));
         assert_eq!(under_their_jail.parts(), [Part::Storage, Part::Mounts, Part::Network, Part::Egress]);
         assert!(!under_their_jail.service_ready && under_their_jail.processes.is_empty());
-        let on_their_storage = claim.ours(&seen(theirs(), mine(), mine()));
+        let on_their_storage = ownership.filter(&seen(theirs(), mine(), mine()));
         assert_eq!(
             on_their_storage.parts(),
             [Part::Limits, Part::Network, Part::Egress, Part::Jail, Part::Processes],
             "neither the storage nor what is mounted below it"
         );
-        let beside_their_network = claim.ours(&seen(mine(), theirs(), mine()));
+        let beside_their_network = ownership.filter(&seen(mine(), theirs(), mine()));
         assert_eq!(beside_their_network, ObservedClone { network: None, ..whole('a') });
         let without_storage = ObservedClone { storage: None, ..whole('a') };
         assert_eq!(
-            claim.ours(&without_storage),
+            ownership.filter(&without_storage),
             without_storage,
             "mounts without storage are leftovers of ours"
         );
@@ -199,7 +199,7 @@ mod tests {
         };
         for identity in [theirs(), Identity::Unmarked, Identity::Clone(id('b'))] {
             let seen = dying(identity);
-            assert_eq!(Claim::Clone(&id('a')).ours(&seen), seen);
+            assert_eq!(Ownership::Clone(&id('a')).filter(&seen), seen);
             assert!(only_dying(&seen));
             assert_eq!(foreign(&seen), None);
         }

@@ -7,9 +7,9 @@
 //! an alarm instead. Deadlines rest on the monotonic clock and are only capped for one run, because
 //! a browser must not outlive its task.
 
-use super::ours::{self, Claim};
-pub use super::pool_wish::WarmPoolTarget;
-use super::pool_wish::why_not_wanted;
+use super::ownership::{self, Ownership};
+pub use super::warm_pool_target::WarmPoolTarget;
+use super::warm_pool_target::why_not_wanted;
 use super::step::{Step, same_limits};
 use crate::api::{CloneId, CloneState, EgressHealth, Flavor, ReapReason};
 use crate::clock::Moment;
@@ -22,8 +22,8 @@ use std::time::Duration;
 /// Everything a decision rests on.
 #[derive(Debug)]
 pub struct Facts<'a> {
-    /// The pool, for names.
-    pub pool: &'a Slots,
+    /// The slots, for names.
+    pub slots: &'a Slots,
     /// What is wanted.
     pub records: &'a BTreeMap<Slot, Record>,
     /// Slots whose record cannot be read, and why.
@@ -35,7 +35,7 @@ pub struct Facts<'a> {
     /// Slots somebody is working on.
     pub working: &'a BTreeSet<Slot>,
     /// What the warm pool shall be; none: there is none.
-    pub wish: Option<&'a WarmPoolTarget>,
+    pub target: Option<&'a WarmPoolTarget>,
     /// Now.
     pub now: &'a Moment,
 }
@@ -117,7 +117,7 @@ pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> ReconcilePlan {
         .chain(facts.unreadable.keys())
         .chain(facts.seen.clones.keys())
         .copied()
-        .filter(|slot| facts.pool.contains(*slot))
+        .filter(|slot| facts.slots.contains(*slot))
         .collect();
     let mut plan = ReconcilePlan {
         assessments: BTreeMap::new(),
@@ -246,13 +246,13 @@ fn judge_quarantined(
         decision,
         why,
     };
-    let mine = Claim::Clone(&record.clone_id).ours(seen);
-    if !mine.is_absent() && !ours::only_dying(&mine) {
+    let mine = Ownership::Clone(&record.clone_id).filter(seen);
+    if !mine.is_absent() && !ownership::only_dying(&mine) {
         let back: Vec<&str> = mine.parts().into_iter().map(|part| part.word()).collect();
         let why = format!("it was gone, but the host shows its {} again", back.join(", "));
         return assessment(Decision::Reap(ReapReason::DestroyUnfinished), why);
     }
-    if ours::only_dying(&mine) {
+    if ownership::only_dying(&mine) {
         return assessment(Decision::Keep, "it is gone, but its jail is still dying".into());
     }
     // Nobody ever knew the address of a clone that nobody took.
@@ -270,13 +270,13 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
     let unreadable = facts.unreadable.get(&slot);
     let keep = |state, problem, why: String| SlotAssessment { state, problem, decision: Decision::Keep, why };
     // Beside something foreign only what carries our mark is provably ours.
-    if let Some(why) = ours::foreign(seen)
-        && ours::mark(seen).is_none()
+    if let Some(why) = ownership::foreign(seen)
+        && ownership::mark(seen).is_none()
     {
         let text = format!("it is not ours ({why}) and is never touched");
         return keep(CloneState::Foreign, Some(why), text);
     }
-    if unreadable.is_none() && ours::only_dying(seen) {
+    if unreadable.is_none() && ownership::only_dying(seen) {
         return keep(CloneState::Orphan, None, "only a dying jail is left of it".into());
     }
     let about = match unreadable {
@@ -310,7 +310,7 @@ pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
 
 /// What a clone that should be ready lacks.
 fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> Option<String> {
-    let spec = spec(record, facts.pool);
+    let spec = spec(record, facts.slots);
     let missing = VITAL.iter().find_map(|step| step.verify(&spec, seen).err())?;
     Some(match seen.oom_kills {
         0 => missing,
@@ -319,9 +319,9 @@ fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> 
 }
 
 /// What a record's clone shall be.
-pub fn spec(record: &Record, pool: &Slots) -> CloneSpec {
+pub fn spec(record: &Record, slots: &Slots) -> CloneSpec {
     CloneSpec {
-        names: pool.names(record.slot),
+        names: slots.names(record.slot),
         clone_id: record.clone_id.clone(),
         snapshot: record.snapshot.clone(),
         limits: record.limits,
@@ -404,5 +404,5 @@ impl ReconcilePlan {
 }
 
 #[cfg(test)]
-#[path = "reconcile_tests.rs"]
+#[path = "planner_tests.rs"]
 mod tests;

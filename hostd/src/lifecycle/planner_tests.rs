@@ -34,7 +34,7 @@ struct Host {
     seen: Inventory,
     seen_for: BTreeMap<Slot, Duration>,
     working: BTreeSet<Slot>,
-    wish: Option<WarmPoolTarget>,
+    target: Option<WarmPoolTarget>,
     now: Moment,
     rules: Rules,
 }
@@ -55,7 +55,7 @@ impl Host {
             seen,
             seen_for: BTreeMap::new(),
             working: BTreeSet::new(),
-            wish: None,
+            target: None,
             now,
             rules: Rules { orphan_grace: GRACE, quarantine: QUARANTINE, reap_cap: 10 },
         }
@@ -93,13 +93,13 @@ impl Host {
 
     fn plan(&self) -> ReconcilePlan {
         let facts = Facts {
-            pool: &self.pool,
+            slots: &self.pool,
             records: &self.records,
             unreadable: &self.unreadable,
             seen: &self.seen,
             seen_for: &self.seen_for,
             working: &self.working,
-            wish: self.wish.as_ref(),
+            target: self.target.as_ref(),
             now: &self.now,
         };
         reconcile(&facts, &self.rules)
@@ -511,7 +511,7 @@ fn a_host_full_of_orphans_is_an_alarm_not_a_feast() {
 /// A warm pool of one, and a member of it as it should be.
 fn with_member() -> Host {
     let mut host = Host::new();
-    host.wish = Some(WarmPoolTarget {
+    host.target = Some(WarmPoolTarget {
         snapshot: snapshot(),
         template: Some("v1".into()),
         limits: limits(),
@@ -547,12 +547,12 @@ fn a_member_of_the_warm_pool_waits() {
 fn a_member_goes_when_the_warm_pool_does_not_want_it() {
     type Change = fn(&mut Host);
     let cases: [(Change, &str); 9] = [
-        (|host| host.wish = None, "no warm pool"),
-        (|host| host.wish.as_mut().unwrap().snapshot = "v2".parse().unwrap(), "another configuration"),
-        (|host| host.wish.as_mut().unwrap().limits.cpu_percent = Some(1), "another configuration"),
-        (|host| host.wish.as_mut().unwrap().flavors = vec![Flavor::Basic], "another configuration"),
-        (|host| host.wish.as_mut().unwrap().template = Some("v2".into()), "template changed"),
-        (|host| host.wish.as_mut().unwrap().size = 0, "has enough"),
+        (|host| host.target = None, "no warm pool"),
+        (|host| host.target.as_mut().unwrap().snapshot = "v2".parse().unwrap(), "another configuration"),
+        (|host| host.target.as_mut().unwrap().limits.cpu_percent = Some(1), "another configuration"),
+        (|host| host.target.as_mut().unwrap().flavors = vec![Flavor::Basic], "another configuration"),
+        (|host| host.target.as_mut().unwrap().template = Some("v2".into()), "template changed"),
+        (|host| host.target.as_mut().unwrap().size = 0, "has enough"),
         (
             |host| {
                 let now = host.stamp(0);
@@ -577,7 +577,7 @@ fn a_member_goes_when_the_warm_pool_does_not_want_it() {
 #[test]
 fn a_template_that_cannot_be_looked_at_is_held_against_nobody() {
     let mut host = with_member();
-    host.wish.as_mut().unwrap().template = None;
+    host.target.as_mut().unwrap().template = None;
     host.decides(1, CloneState::Pooled, Decision::Keep, "waits");
 }
 

@@ -1,0 +1,293 @@
+//! The entry to the lifecycle: the operations as the server calls them, and the daemon's background work.
+
+use super::calls::{Alarms, Calls};
+use super::host_calls::HostCalls;
+use super::parts::Parts;
+use super::progress::ProgressSink;
+use super::registry::Registry;
+use super::slot_task::SlotTasks;
+use super::warm_pool::WarmPool;
+use crate::api::{
+    CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, EgressHealth, ForceUnmountParams,
+    ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams, ReapResult, RpcError,
+};
+use crate::audit::{Actor, Audit};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::host::Host;
+use crate::metrics::Metrics;
+use crate::record::{Store, StoreError};
+use crate::slot::{Slots, SlotsError};
+use crate::timing;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tracing::Instrument;
+
+/// Who calls, and what that means for the clones they may touch.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// For the audit log.
+    pub actor: Actor,
+    /// The owner of what is created; hostd's own calls have none.
+    pub uid: Option<u32>,
+    /// May act on everybody's clones.
+    pub operator: bool,
+}
+
+impl Caller {
+    /// A part of the daemon itself.
+    pub fn hostd(part: &'static str) -> Caller {
+        Caller { actor: Actor::Hostd(part), uid: None, operator: true }
+    }
+}
+
+/// What a lifecycle is made of besides its host.
+pub struct Setup {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The audit log.
+    pub audit: Arc<Audit>,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Why a lifecycle cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The configuration of the slots.
+    #[error(transparent)]
+    Slots(#[from] SlotsError),
+    /// The state folder.
+    #[error("the state folder cannot be used: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// The lifecycle's part of `host-status`.
+#[derive(Debug, Clone)]
+pub struct LifecycleStatus {
+    /// Clones by state.
+    pub clones: BTreeMap<CloneState, u64>,
+    /// Operations under way.
+    pub operations: u64,
+    /// How the firewall was at the last inspection.
+    pub egress: EgressHealth,
+    /// The warm pool, if there is one.
+    pub pool: Option<PoolStatus>,
+    /// What an operator should know.
+    pub alarms: Vec<String>,
+}
+
+/// The life of all clones of one host. Copies share everything.
+///
+/// A call that has begun is finished by the slot's own task even if its future is dropped. The server runs each call on a
+/// task of its own, so that its audit line after the call is written too.
+pub struct Lifecycle<H> {
+    parts: Arc<Parts<H>>,
+    stopped: watch::Sender<bool>,
+}
+
+impl<H> Clone for Lifecycle<H> {
+    fn clone(&self) -> Self {
+        Lifecycle { parts: self.parts.clone(), stopped: self.stopped.clone() }
+    }
+}
+
+impl<H> std::fmt::Debug for Lifecycle<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lifecycle").finish_non_exhaustive()
+    }
+}
+
+impl<H: Host> Lifecycle<H> {
+    /// Read the records and inspect the host. Nothing on it is changed before [`Lifecycle::run_timers`] or the first call.
+    /// A host that cannot be inspected yet raises an alarm and is not an error.
+    pub async fn open(host: H, setup: Setup) -> Result<Lifecycle<H>, OpenError> {
+        let Setup { config, clock, audit, metrics } = setup;
+        let slots = Slots::new(&config.pool)?;
+        let (store, found) = Store::open(&config.paths.state, &slots)?;
+        let registry = Registry::new(store, found);
+        let unproven = registry.read().members().map(|record| record.slot).collect();
+        let alarms = Arc::new(Alarms::default());
+        let audit_path = config.paths.audit.clone();
+        let parts = Arc::new(Parts {
+            slots,
+            host: HostCalls::new(host, Duration::from_secs(config.lifecycle.step_timeout_seconds)),
+            registry,
+            tasks: SlotTasks::default(),
+            calls: Arc::new(Calls::new(audit, audit_path, metrics.clone(), alarms.clone())),
+            alarms,
+            warm_pool: WarmPool::new(unproven),
+            wake: Notify::new(),
+            config,
+            clock,
+            metrics,
+        });
+        parts.first_inspection().await;
+        Ok(Lifecycle { parts, stopped: watch::Sender::new(false) })
+    }
+
+    /// The host, for status and checks.
+    pub fn host(&self) -> &H {
+        &self.parts.host.host
+    }
+
+    /// The slots, for names.
+    pub fn slots(&self) -> &Slots {
+        &self.parts.slots
+    }
+
+    /// The records' folder, so that tests can crash in the middle of a write.
+    #[cfg(feature = "fake-host")]
+    pub fn store(&self) -> &Store {
+        self.parts.registry.store()
+    }
+
+    /// `browser-clone-create`.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        params: CreateParams,
+        progress: Option<ProgressSink>,
+    ) -> Result<CreateResult, RpcError> {
+        let span = timing::operation("create", params.request_id.as_str());
+        let request = to_json(&params);
+        let name = |result: &CreateResult| Some(result.clone.name.to_string());
+        let work = self.parts.create(caller, params, progress);
+        self.change(caller, Method::Create, request, work, name).instrument(span).await
+    }
+
+    /// `browser-clone-destroy`.
+    pub async fn destroy(
+        &self,
+        caller: &Caller,
+        params: DestroyParams,
+        progress: Option<ProgressSink>,
+    ) -> Result<DestroyResult, RpcError> {
+        let span = timing::operation("destroy", params.name.as_str());
+        let request = to_json(&params);
+        let name = |result: &DestroyResult| Some(result.name.to_string());
+        let work = self.parts.destroy(caller, params, progress);
+        self.change(caller, Method::Destroy, request, work, name).instrument(span).await
+    }
+
+    /// `browser-clone-reap`. A dry run changes nothing, so it has no audit lines.
+    pub async fn reap(
+        &self,
+        caller: &Caller,
+        params: ReapParams,
+        progress: Option<ProgressSink>,
+    ) -> Result<ReapResult, RpcError> {
+        let (request, dry_run) = (to_json(&params), params.dry_run);
+        let work = self.parts.reap(params, progress);
+        match dry_run {
+            true => self.parts.calls.counted(Method::Reap, work).await,
+            false => self.change(caller, Method::Reap, request, work, |_| None).await,
+        }
+    }
+
+    /// `browser-clone-force-unmount`.
+    pub async fn force_unmount(
+        &self,
+        caller: &Caller,
+        params: ForceUnmountParams,
+        progress: Option<ProgressSink>,
+    ) -> Result<ForceUnmountResult, RpcError> {
+        let request = to_json(&params);
+        let name = |result: &ForceUnmountResult| Some(result.name.to_string());
+        let work = self.parts.force_unmount(params, progress);
+        self.change(caller, Method::ForceUnmount, request, work, name).await
+    }
+
+    /// A caller's change of the host: counted, and audited before and after.
+    async fn change<T>(
+        &self,
+        caller: &Caller,
+        method: Method,
+        request: Value,
+        work: impl Future<Output = Result<T, RpcError>>,
+        name: impl FnOnce(&T) -> Option<String>,
+    ) -> Result<T, RpcError> {
+        let calls = &self.parts.calls;
+        calls.counted(method, calls.audited(&caller.actor, method, request, work, name)).await
+    }
+
+    /// `browser-clone-list`: from the records and the last inspection; no host command.
+    pub fn list(&self, caller: &Caller, params: &ListParams) -> ListResult {
+        self.parts.list(caller, params)
+    }
+
+    /// The lifecycle's part of `host-status`; no host command.
+    pub fn status(&self) -> LifecycleStatus {
+        self.parts.status()
+    }
+
+    /// Compare the records with the host once, and do what the planner decides.
+    pub async fn reconcile_now(&self) {
+        self.parts.reconcile().await;
+    }
+
+    /// Run the timers (deadlines, reconcile) until the shutdown. Spawn this once.
+    pub async fn run_timers(self) {
+        let mut stopped = self.stopped.subscribe();
+        loop {
+            self.parts.reconcile().await;
+            let pause = self.parts.until_next_turn();
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.parts.wake.notified() => {}
+                () = self.host().changed() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+        }
+    }
+
+    /// Keep the warm pool full until the shutdown. Spawn this once.
+    pub async fn run_pool(self) {
+        let mut stopped = self.stopped.subscribe();
+        loop {
+            let (pause, idle) = self.parts.refill_in_background().await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.parts.warm_pool.wanted(), if idle => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+        }
+    }
+
+    /// Fill the warm pool now: to its size, or to the first failure.
+    pub async fn refill_now(&self) -> Result<(), RpcError> {
+        self.parts.refill_all().await
+    }
+
+    /// Refuse new operations, drain the warm pool and wait for the running operations, at most the configured grace.
+    /// Returns how many were still running; their records tell the next start what to do.
+    pub async fn shutdown(&self) -> u64 {
+        let parts = &self.parts;
+        parts.calls.close();
+        self.stopped.send_replace(true);
+        parts.drain_all("hostd is stopping");
+        let grace = Duration::from_secs(parts.config.lifecycle.shutdown_grace_seconds);
+        let all_ended = async {
+            parts.calls.all_ended().await;
+            parts.tasks.all_idle().await;
+        };
+        let _ = tokio::time::timeout(grace, all_ended).await;
+        self.host().close();
+        parts.calls.active().max(parts.tasks.busy().len() as u64)
+    }
+}
+
+fn to_json(params: &impl serde::Serialize) -> Value {
+    serde_json::to_value(params).unwrap_or_default()
+}

@@ -1,0 +1,359 @@
+//! The registry: the records on disk and in memory, and which slot is taken next.
+//!
+//! It is the only writer of records. A write needs the [`SlotTurn`] of its slot, which only the slot's task has, so two
+//! operations never write the record of one slot. Reservations are made in memory under one lock, so two creates never
+//! get the same slot or the same member of the warm pool, and caps hold.
+//!
+//! The last inspection of the host is kept for lists and for choosing a slot. It is never a proof of anything.
+
+use super::slot_task::SlotTurn;
+use crate::api::{CloneState, EgressHealth, RequestId, Tenant};
+use crate::clock::Moment;
+use crate::host::{Inventory, ObservedClone};
+use crate::record::{Record, Store, StoredRecord};
+use crate::slot::{Slot, Slots};
+use crate::timing;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tracing::Instrument;
+
+/// Slots that the warm pool leaves free for callers.
+const SPARE_SLOTS: usize = 1;
+
+/// The registry.
+pub(super) struct Registry {
+    store: Arc<Store>,
+    state: Mutex<RegistryState>,
+}
+
+/// What the registry knows. Readers get it by [`Registry::read`]; only this file changes it.
+#[derive(Debug)]
+pub(super) struct RegistryState {
+    pub(super) records: BTreeMap<Slot, Record>,
+    pub(super) unreadable: BTreeMap<Slot, String>,
+    /// The host as last inspected; `None` until the first inspection.
+    pub(super) inspected: Option<Inventory>,
+    /// State and problem of every known slot at the last inspection.
+    pub(super) assessed: BTreeMap<Slot, (CloneState, Option<String>)>,
+    /// When a slot without a readable record was first seen with something in it.
+    first_seen: BTreeMap<Slot, Duration>,
+    /// In which order slots were freed.
+    freed: BTreeMap<Slot, u64>,
+    frees: u64,
+    /// The revision in which each slot's record was changed last.
+    changed: BTreeMap<Slot, u64>,
+    revision: u64,
+}
+
+/// Why no slot can be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoSlot {
+    /// The host has as many clones as it may have.
+    HostFull,
+    /// The tenant has as many clones as it may have.
+    TenantFull,
+    /// The requested slot is not free.
+    Taken,
+    /// No slot is free: all are in use or quarantined, or something is in them.
+    NoneFree,
+    /// This member of the warm pool must be evicted first.
+    Evict(Slot),
+}
+
+/// How many clones there may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caps {
+    pub(super) host: u64,
+    pub(super) tenant: u64,
+}
+
+/// The state, for reading only.
+pub(super) struct StateReader<'a>(MutexGuard<'a, RegistryState>);
+
+impl Deref for StateReader<'_> {
+    type Target = RegistryState;
+    fn deref(&self) -> &RegistryState {
+        &self.0
+    }
+}
+
+impl Registry {
+    pub(super) fn new(store: Store, found: BTreeMap<Slot, StoredRecord>) -> Registry {
+        let (mut records, mut unreadable) = (BTreeMap::<Slot, Record>::new(), BTreeMap::new());
+        for (slot, found) in found {
+            match found {
+                StoredRecord::Record(record) => drop(records.insert(slot, *record)),
+                StoredRecord::Unreadable(why) => {
+                    tracing::error!(%slot, why, "a record cannot be read; its clone is treated as an orphan");
+                    unreadable.insert(slot, why);
+                }
+            }
+        }
+        let state = RegistryState {
+            records,
+            unreadable,
+            inspected: None,
+            assessed: BTreeMap::new(),
+            first_seen: BTreeMap::new(),
+            freed: BTreeMap::new(),
+            frees: 0,
+            changed: BTreeMap::new(),
+            revision: 0,
+        };
+        Registry { store: Arc::new(store), state: Mutex::new(state) }
+    }
+
+    /// The records' folder, so that tests can crash in the middle of a write.
+    #[cfg(feature = "fake-host")]
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn read(&self) -> StateReader<'_> {
+        StateReader(self.lock())
+    }
+
+    /// The record of a slot.
+    pub(super) fn record(&self, slot: Slot) -> Option<Record> {
+        self.lock().records.get(&slot).cloned()
+    }
+
+    /// Reserve a slot or a member: `choose` returns the record that the slot shall have, in memory only, and is atomic.
+    pub(super) fn reserve<E>(
+        &self,
+        choose: impl FnOnce(&RegistryState) -> Result<Option<Record>, E>,
+    ) -> Result<Option<Record>, E> {
+        let mut state = self.lock();
+        let reserved = choose(&state)?;
+        if let Some(record) = &reserved {
+            state.put(record.clone());
+        }
+        Ok(reserved)
+    }
+
+    /// Make the record of a reserved slot on disk: the claim. It is synced before this returns. On failure the reservation
+    /// is gone.
+    pub(super) async fn claim(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
+        turn.check(record.slot);
+        let (store, copy) = (self.store.clone(), record.clone());
+        let claimed = blocking(move || store.claim(&copy)).instrument(timing::part("record")).await;
+        if claimed.is_err() {
+            self.lock().drop_record(record.slot);
+        }
+        claimed
+    }
+
+    /// Write a record, on disk first.
+    pub(super) async fn save(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
+        turn.check(record.slot);
+        let (store, copy) = (self.store.clone(), record.clone());
+        blocking(move || store.save(&copy)).instrument(timing::part("record")).await?;
+        self.remember(turn, record.clone());
+        Ok(())
+    }
+
+    /// Change a record in memory only.
+    pub(super) fn remember(&self, turn: &SlotTurn, record: Record) {
+        turn.check(record.slot);
+        let mut state = self.lock();
+        state.unreadable.remove(&record.slot);
+        state.put(record);
+    }
+
+    /// Remove the record of a slot whose clone is gone or never began.
+    pub(super) async fn remove(&self, turn: &SlotTurn, slot: Slot) -> io::Result<()> {
+        turn.check(slot);
+        let store = self.store.clone();
+        blocking(move || store.remove(slot)).await?;
+        self.lock().drop_record(slot);
+        Ok(())
+    }
+
+    /// Forget what the last inspection showed of a slot. `left` is what is in the slot now, with its assessment.
+    pub(super) fn forget_inspection(&self, slot: Slot, left: Option<(ObservedClone, CloneState, Option<String>)>) {
+        let mut state = self.lock();
+        state.assessed.remove(&slot);
+        if let Some(inspected) = &mut state.inspected {
+            inspected.clones.remove(&slot);
+        }
+        if let Some((observed, clone_state, problem)) = left {
+            state.assessed.insert(slot, (clone_state, problem));
+            if let Some(inspected) = &mut state.inspected {
+                inspected.clones.insert(slot, observed);
+            }
+        }
+    }
+
+    /// A slot was freed now, so it is taken last.
+    pub(super) fn mark_freed(&self, slot: Slot) {
+        let mut state = self.lock();
+        state.frees += 1;
+        let number = state.frees;
+        state.freed.insert(slot, number);
+    }
+
+    /// Keep an inspection of the whole host, and assess it under the same lock.
+    pub(super) fn take_inventory<T>(
+        &self,
+        inventory: Inventory,
+        now: &Moment,
+        assess: impl FnOnce(&RegistryState, &Inventory) -> (BTreeMap<Slot, (CloneState, Option<String>)>, T),
+    ) -> T {
+        let mut state = self.lock();
+        let unrecorded = inventory.clones.keys().chain(state.unreadable.keys()).copied();
+        let unrecorded: BTreeSet<Slot> =
+            unrecorded.filter(|slot| !state.records.contains_key(slot)).collect();
+        state.first_seen.retain(|slot, _| unrecorded.contains(slot));
+        for slot in unrecorded {
+            state.first_seen.entry(slot).or_insert(now.mono);
+        }
+        let (assessed, result) = assess(&state, &inventory);
+        state.assessed = assessed;
+        state.inspected = Some(inventory);
+        result
+    }
+}
+
+impl RegistryState {
+    fn put(&mut self, record: Record) {
+        self.touch(record.slot);
+        self.records.insert(record.slot, record);
+    }
+
+    fn drop_record(&mut self, slot: Slot) {
+        self.touch(slot);
+        self.records.remove(&slot);
+    }
+
+    fn touch(&mut self, slot: Slot) {
+        self.revision += 1;
+        self.changed.insert(slot, self.revision);
+    }
+
+    /// The number of changes of records so far.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The slots whose record changed since that revision.
+    pub(super) fn changed_since(&self, revision: u64) -> impl Iterator<Item = Slot> {
+        self.changed.iter().filter(move |(_, changed)| **changed > revision).map(|(slot, _)| *slot)
+    }
+
+    /// The record a request made, the latest if several are known.
+    pub(super) fn by_request(&self, request: &RequestId) -> Option<&Record> {
+        let same = self.records.values().filter(|record| record.request_id.as_ref() == Some(request));
+        // A rolled-back attempt leaves a quarantined record; the record of a later attempt is the one that counts.
+        same.max_by_key(|record| (record.is_live(), record.was_ready()))
+    }
+
+    /// The members of the warm pool.
+    pub(super) fn members(&self) -> impl Iterator<Item = &Record> {
+        self.records.values().filter(|record| record.pooled().is_some())
+    }
+
+    /// How the packet filter was at the last inspection.
+    pub(super) fn egress(&self) -> EgressHealth {
+        self.inspected.as_ref().map_or(EgressHealth::Ok, |inspected| inspected.egress)
+    }
+
+    /// What the last inspection showed of a slot.
+    pub(super) fn observed(&self, slot: Slot) -> Option<&ObservedClone> {
+        self.inspected.as_ref().and_then(|inspected| inspected.clones.get(&slot))
+    }
+
+    /// How long each slot without a readable record has been seen with something in it.
+    pub(super) fn seen_for(&self, now: &Moment) -> BTreeMap<Slot, Duration> {
+        self.first_seen.iter().map(|(slot, since)| (*slot, now.mono.saturating_sub(*since))).collect()
+    }
+
+    /// Whether host and tenant may have one clone more. Members of the warm pool do not count: they are evicted.
+    pub(super) fn within_caps(&self, tenant: Option<&Tenant>, caps: Caps) -> Result<(), NoSlot> {
+        let claimed = || self.records.values().filter(|record| record.is_claimed());
+        if claimed().count() as u64 >= caps.host {
+            return Err(NoSlot::HostFull);
+        }
+        let of_tenant = || claimed().filter(|record| record.tenant.as_ref() == tenant);
+        if tenant.is_some() && of_tenant().count() as u64 >= caps.tenant {
+            return Err(NoSlot::TenantFull);
+        }
+        Ok(())
+    }
+
+    /// A free slot for a caller: the one freed longest ago.
+    pub(super) fn free_slot(
+        &self,
+        slots: &Slots,
+        caps: Caps,
+        excluded: impl Fn(Slot) -> bool,
+    ) -> Result<Slot, NoSlot> {
+        // The member that would be too old first is evicted first.
+        let evicted = self.members().min_by_key(|record| record.deadline.mono_ms).map(|record| record.slot);
+        if let Some(slot) = evicted
+            && self.live() >= caps.host
+        {
+            return Err(NoSlot::Evict(slot));
+        }
+        let oldest = self.freed_longest_ago(slots, excluded);
+        oldest.ok_or_else(|| evicted.map_or(NoSlot::NoneFree, NoSlot::Evict))
+    }
+
+    /// The requested slot, if it is free.
+    pub(super) fn requested_slot(&self, slot: Slot) -> Result<Slot, NoSlot> {
+        let member = self.records.get(&slot).is_some_and(|record| record.pooled().is_some());
+        match self.is_free(slot) {
+            true => Ok(slot),
+            false if member => Err(NoSlot::Evict(slot)),
+            false => Err(NoSlot::Taken),
+        }
+    }
+
+    /// A free slot for the warm pool, which takes neither the last slot nor the last clone of the cap.
+    pub(super) fn spare_slot(
+        &self,
+        slots: &Slots,
+        most: u64,
+        excluded: impl Fn(Slot) -> bool,
+    ) -> Result<Slot, NoSlot> {
+        if self.live() >= most {
+            return Err(NoSlot::HostFull);
+        }
+        if slots.slots().filter(|slot| self.is_free(*slot)).count() <= SPARE_SLOTS {
+            return Err(NoSlot::NoneFree);
+        }
+        self.freed_longest_ago(slots, excluded).ok_or(NoSlot::NoneFree)
+    }
+
+    /// All clones, those of the warm pool included.
+    fn live(&self) -> u64 {
+        self.records.values().filter(|record| record.is_live()).count() as u64
+    }
+
+    fn is_free(&self, slot: Slot) -> bool {
+        !self.records.contains_key(&slot)
+            && !self.unreadable.contains_key(&slot)
+            && self.observed(slot).is_none()
+    }
+
+    fn freed_longest_ago(&self, slots: &Slots, excluded: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let free = slots.slots().filter(|slot| self.is_free(*slot) && !excluded(*slot));
+        free.min_by_key(|slot| (self.freed.get(slot).copied().unwrap_or(0), *slot))
+    }
+}
+
+/// Run something that waits for the disk, off the threads that serve callers.
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => value,
+        Err(died) if died.is_panic() => std::panic::resume_unwind(died.into_panic()),
+        // The runtime is shutting down, and with it everything that could use the result.
+        Err(_) => std::future::pending().await,
+    }
+}
