@@ -1,7 +1,7 @@
 /*
- * The note that tells FreeBSD's kernel the release an executable was made for. Without it the kernel takes the
- * executable for an ancient one and treats it so. On FreeBSD it comes with the system's start-up code; zig has it too,
- * but in a section group, which the linker throws away as unused. So scripts/check-freebsd links this one in.
+ * The note with the FreeBSD release that an executable was built for. Without it the kernel enables compatibility for very
+ * old executables. On FreeBSD the start-up code contains it. zig has it too, but in a section group that the linker discards
+ * as unused. So scripts/check-freebsd links this one.
  */
 	.section .note.tag, "a", %note
 	.p2align 2
@@ -9,6 +9,6 @@
 	.4byte	4		/* the length of the value */
 	.4byte	1		/* NT_FREEBSD_ABI_TAG */
 	.asciz	"FreeBSD"
-	.4byte	1400097		/* __FreeBSD_version of 14.0-RELEASE, the oldest that is supported */
+	.4byte	1400097		/* __FreeBSD_version of 14.0-RELEASE, the oldest supported release */
 
 	.section .note.GNU-stack, "", %progbits

@@ -1,5 +1,5 @@
 # shellcheck shell=sh disable=SC2034,SC2154 # the scripts that source this set $config
-# What setup-host and setup-template share: hostd's settings, and addresses in the clones' network.
+# Shared by setup-host and setup-template: hostd's settings, and addresses in the clones' network.
 
 fail() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
@@ -8,20 +8,20 @@ fail() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 { [ -x /usr/local/sbin/hostd ] && [ -x /usr/local/bin/hostctl ]; } ||
     fail "hostd and hostctl are not in /usr/local/sbin and /usr/local/bin; install them first (docs/freebsd.md)"
 
-# hostd_says FLAG: what hostd prints with this configuration.
+# hostd_says FLAG: the output of hostd with this configuration.
 hostd_says() { /usr/local/sbin/hostd "$1" ${config:+--config "$config"} || fail "hostd's configuration cannot be used"; }
 
 settings=$(hostd_says --print-config)
-# setting KEY: its value, without quotes; empty if it is.
+# setting KEY: its value without quotes; it may be empty.
 setting() {
-    printf '%s\n' "$settings" | grep -q "^$1 = " || fail "hostd --print-config does not tell $1; is this hostd of the same version?"
+    printf '%s\n' "$settings" | grep -q "^$1 = " || fail "hostd --print-config does not show $1: install the hostd that belongs to these scripts"
     printf '%s\n' "$settings" | sed -n "s/^$1 = //p" | sed 's/^"\(.*\)"$/\1/'
 }
 
 subnet=$(setting pool.subnet)
 prefix=${subnet#*/}
 
-# number ADDRESS: an IPv4 address as a number; address NUMBER: the way back.
+# number ADDRESS: an IPv4 address as a number; address NUMBER: the reverse.
 number() { printf '%s\n' "$1" | awk -F. '{ printf "%.0f\n", (($1 * 256 + $2) * 256 + $3) * 256 + $4 }'; }
 address() { echo "$(($1 >> 24 & 255)).$(($1 >> 16 & 255)).$(($1 >> 8 & 255)).$(($1 & 255))"; }
 

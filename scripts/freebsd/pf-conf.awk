@@ -1,5 +1,5 @@
-# Puts hostd's four lines into a pf.conf, each among its kind; see setup-host. Lines that are there already stay where
-# they are and are not added again.
+# Insert hostd's four lines into a pf.conf, each into its section; see setup-host. Existing lines stay where they are and are
+# not added again.
 BEGIN {
     table = ENVIRON["table_line"]; nat = ENVIRON["nat_line"]
     anchor = ENVIRON["anchor_line"]; load = ENVIRON["load_line"]

@@ -1,11 +1,11 @@
-// CDP without a library: until a page of a browser runs script, which is what a clone's create waits for.
+// CDP without a library: wait until a page runs script, as a clone's create does.
 
-/** Connect to the browser, find its page and let it run script. */
+/** Connect to the browser, find its page and evaluate an expression in it. */
 export async function pageAnswers(endpoint) {
   const socket = new WebSocket(endpoint);
   await new Promise((good, bad) => {
     socket.onopen = good;
-    socket.onerror = () => bad(new Error(`${endpoint} cannot be connected to`));
+    socket.onerror = () => bad(new Error(`${endpoint} cannot be reached`));
   });
   const waiting = new Map();
   let calls = 0;
@@ -23,5 +23,5 @@ export async function pageAnswers(endpoint) {
   await call("Target.setAutoAttach", { autoAttach: true, waitForDebuggerOnStart: false, flatten: true });
   const answer = await call("Runtime.evaluate", { expression: "1 + 1" }, await page);
   socket.close();
-  if (answer.result?.result?.value !== 2) throw new Error(`the page answers ${JSON.stringify(answer)}`);
+  if (answer.result?.result?.value !== 2) throw new Error(`unexpected reply of the page: ${JSON.stringify(answer)}`);
 }

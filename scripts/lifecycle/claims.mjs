@@ -1,7 +1,7 @@
-// Warm creates by a client that does nothing else: what the call itself takes. In a process of its own, because one that
-// also drives browsers is late to hear of answers.
+// Warm creates by a client that does nothing else: the duration of the call itself. A separate process, because one that also
+// drives browsers reads replies late.
 //
-//   claims.mjs SOCKET COUNT     prints the milliseconds of each as JSON
+//   claims.mjs SOCKET COUNT     print the milliseconds of each as JSON
 import { connect } from "../../hostd/clients/hostd.mjs";
 import { filled, sleep } from "./daemon.mjs";
 

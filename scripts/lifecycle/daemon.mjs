@@ -1,4 +1,4 @@
-// A hostd of the bench's own, in the private machine.
+// Start and stop a private hostd in the benchmark's namespaces.
 import { spawn, execFileSync } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -38,7 +38,7 @@ async function stop(client, child) {
   await ended;
 }
 
-/** A template of this system's browser; answers the browser's executable. */
+/** Create a template from this system's browser and return the browser's executable. */
 export function template(programs, folder) {
   fs.mkdirSync(folder, { recursive: true });
   const config = path.join(folder, "template.toml");
@@ -57,7 +57,7 @@ export async function filled(client) {
   }
 }
 
-/** Wait until there is no clone but the pool's. */
+/** Wait until only warm-pool members are left. */
 export async function emptied(client) {
   for (;;) {
     const { clones } = await client.list();

@@ -1,4 +1,4 @@
-// What calls cost with many clones on the host.
+// The cost of calls with many clones on the host.
 import fs from "node:fs";
 import path from "node:path";
 import { sleep, start } from "./daemon.mjs";
@@ -6,7 +6,7 @@ import { sleep, start } from "./daemon.mjs";
 const COUNTS = [1, 10, 100, 500];
 const MODEL_SAMPLES = 61;
 const KERNEL_SAMPLES = 31;
-// The timer's own looks are asked for here, so they shall not fall into something else's time.
+// Inspections are requested explicitly here, so the timer must not add its own.
 const CROWD = { "pool.last_slot": 900, "lifecycle.reconcile_interval_ms": 600000 };
 
 const median = (values) => values.toSorted((one, other) => one - other)[Math.floor(values.length / 2)];
@@ -15,13 +15,13 @@ const row = (clones, times) => ({ clones, ...Object.fromEntries(Object.entries(t
 
 let requests = 0;
 
-/** Create clones, or destroy the last of these, until there are so many. */
+/** Create clones, or destroy the last ones, until there are `count`. */
 async function have(client, clones, count) {
   while (clones.length < count) clones.push((await client.create({ request_id: `there-${requests++}`, deadline_seconds: 86400 })).clone);
   for (const { name, clone_id } of clones.splice(count)) await client.destroy({ name, clone_id });
 }
 
-/** Each call so often, one kind after the other: what one wakes shall not be in another's way. */
+/** Measure each kind of call `rounds` times, one kind after the other, so that they do not disturb each other. */
 async function sample(client, times, rounds, pause) {
   const timed = async (call, work) => {
     const began = performance.now();
@@ -37,7 +37,7 @@ async function sample(client, times, rounds, pause) {
   const others = {
     list: () => client.list(),
     reap: () => client.reap({}),
-    // Looks at the whole host and compares, as the timer does, and does nothing.
+    // Inspects the whole host and plans, as the timer does, without acting.
     reconcile: () => client.reap({ dry_run: true }),
   };
   for (const [call, work] of Object.entries(others)) {
@@ -45,8 +45,8 @@ async function sample(client, times, rounds, pause) {
   }
 }
 
-/** hostd itself, on the fake host. There is a daemon for every number of clones, and they take turns, so that what else the
- * machine does hits all alike. */
+/** hostd alone, on the fake host. There is one daemon per number of clones, and they take turns, so that other load affects
+ * all of them alike. */
 export async function growthOfModel(programs, folder) {
   const daemons = [];
   for (const count of COUNTS) {
@@ -64,15 +64,15 @@ export async function growthOfModel(programs, folder) {
   return daemons.map(({ count, times }) => row(count, times));
 }
 
-/** The whole of it: the kernel's part too, with a stand-in for browserd, because so many browsers do not fit. There is one
- * kernel, so the numbers of clones come one after the other; the small ones before the large ones and after them again. */
+/** hostd and the kernel, with a fake browserd, because that many browsers do not fit. There is one kernel, so the numbers of
+ * clones are measured one after the other, first ascending and then descending. */
 export async function growthOnKernel(programs, folder, settings) {
   const { client, stop } = await start(programs, folder, { ...settings, ...CROWD });
   const clones = [];
   const times = new Map(COUNTS.map((count) => [count, noTimes()]));
   for (const count of [...COUNTS, ...COUNTS.toReversed().slice(1)]) {
     await have(client, clones, count);
-    // The kernel ends what is left of others, and the first ones warm caches and are not counted.
+    // Let the kernel finish earlier teardowns. The first samples warm caches and are not counted.
     await sleep(2000);
     await sample(client, noTimes(), 3, 20);
     await sample(client, times.get(count), KERNEL_SAMPLES, 20);

@@ -1,22 +1,22 @@
-// Memory of a clone above the bare browser, and how many fit, idle and at work: proportional set sizes and processor time of
-// all processes of this private machine.
+// Memory of a clone compared with the bare browser, and how many idle and active clones fit: proportional set sizes and
+// processor time of all processes in this PID namespace.
 import fs from "node:fs";
 import { emptied, filled, sleep } from "./daemon.mjs";
 import { PAGE, end } from "./rivals.mjs";
 
 const CLONES = 4;
 const LOADS = 5;
-/** `sysconf(_SC_CLK_TCK)` everywhere. */
+/** `sysconf(_SC_CLK_TCK)`, which is 100 on every Linux architecture in use. */
 const TICKS = 100;
 
-/** Something of every process here, summed up. */
+/** The sum of a value over all processes. */
 function total(read) {
   const pids = fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid);
   return pids.reduce((sum, pid) => {
     try {
       return sum + read(`/proc/${pid}`);
     } catch {
-      // One that ended meanwhile has none.
+      // The process ended in the meantime.
       return sum;
     }
   }, 0);
@@ -29,7 +29,7 @@ const processorMs = () => total((folder) => {
   return Number(fields[11]) + Number(fields[12]);
 }) * (1000 / TICKS);
 
-/** What `make` adds to the memory of this machine, for each of a few. */
+/** The memory that each object made by `make` adds, averaged over a few. */
 async function each(make) {
   await sleep(500);
   const before = mebibytes();

@@ -1,4 +1,4 @@
-// The figures as one SVG: the four stages of everybody, the waterfalls of a cold create and its destroy, the growth curves.
+// The figures as one SVG: the four stages of every candidate, the waterfalls of a cold create and destroy, the growth curves.
 
 const DEPTHS = ["#9aa5b1", "#2563a8", "#7fb069"];
 const COLORS = { create: "#2563a8", connect: "#5b9bd5", goto: "#7fb069", release: "#c9a227" };
@@ -40,7 +40,7 @@ function curves(points, of, top) {
   const most = Math.max(...points.flatMap((point) => keys.map(([call]) => point[call])));
   const x = (clones) => 130 + (Math.log10(clones) / Math.log10(points.at(-1).clones)) * 480;
   const y = (value) => top + 170 - (value / most) * 140;
-  const lines = [text(10, top, `Milliseconds with so many clones (${of}; at most ${most.toFixed(1)})`, 'font-weight="bold"')];
+  const lines = [text(10, top, `Milliseconds by number of clones (${of}; at most ${most.toFixed(1)})`, 'font-weight="bold"')];
   for (const [call, color] of keys) {
     const path = points.map((point) => `${x(point.clones).toFixed(1)},${y(point[call]).toFixed(1)}`).join(" ");
     lines.push(`<polyline points="${path}" fill="none" stroke="${color}" stroke-width="2"/>`);

@@ -1,4 +1,4 @@
-// One table for people, JSON for programs, and a picture.
+// Print a table, and write JSON and a picture.
 import fs from "node:fs";
 import { picture } from "./picture.mjs";
 
@@ -55,9 +55,9 @@ export function report({ machine, load, stolen_percent, browser, runs, figures, 
   const claim = quantiles(claims);
   const targets = targetsOf(table[1], floor, claim, density, growth);
 
-  console.log(`${machine}; load before ${load}; ${stolen_percent.toFixed(1)} % of the processors taken by the hypervisor\n${browser}; milliseconds, medians unless said otherwise; ${runs} runs each\n`);
+  console.log(`${machine}; load before ${load}; ${stolen_percent.toFixed(1)} % of the processor time stolen by the hypervisor\n${browser}; milliseconds, medians unless said otherwise; ${runs} runs each\n`);
   printTable(table);
-  console.log(`the bare browser's port listens after ${floor.listens.p50.toFixed(1)}, a page of it runs script after ${floor.page.p50.toFixed(1)}; `
+  console.log(`the bare browser's port listens after ${floor.listens.p50.toFixed(1)}, its page runs script after ${floor.page.p50.toFixed(1)}; `
     + `a cold create is ${(table[1]["hostd cold"].create.p50 / floor.listens.p50).toFixed(2)} times the first, and waits for the second`);
   console.log(`a warm create by a client that does nothing else: ${claim.p50.toFixed(1)} (p90 ${claim.p90.toFixed(1)}, p99 ${claim.p99.toFixed(1)})`);
   console.log(`primitives beside hostd: ${primitives.filter(({ floor_ms }) => floor_ms).map(({ what, median_ms, floor_ms }) => `${what.trim()} ${median_ms.toFixed(1)}/${floor_ms.toFixed(1)}`).join(", ")}\n`);

@@ -1,5 +1,5 @@
-// Who runs the four stages: create a browser, connect to it, load the page, release it. All are driven by the same
-// Playwright, as the public benchmarks of the hosted services are.
+// The candidates that run the four stages: create a browser, connect to it, load the page, release it. The same Playwright
+// drives all of them, as in the public benchmarks of hosted services.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -7,10 +7,10 @@ import path from "node:path";
 import { pageAnswers } from "./cdp.mjs";
 
 export const PAGE = "http://203.0.113.10:8088/";
-/** Chromium refuses to be root with its own sandbox on; nobody else has this number here. */
+/** An unused user id: Chromium does not run its own sandbox as root. */
 const USER = 61900;
 
-/** Run the stages and answer the milliseconds of each. */
+/** Run the stages and return the milliseconds of each. */
 export async function stages(rival) {
   const times = {};
   let state;
@@ -18,7 +18,7 @@ export async function stages(rival) {
     const began = performance.now();
     state = await rival[stage](state);
     times[stage] = performance.now() - began;
-    // That it was the right page is made sure of in nobody's time.
+    // Checking the page is not part of any stage's time.
     if (stage === "goto") await check(state);
   }
   return times;
@@ -26,7 +26,7 @@ export async function stages(rival) {
 
 async function check({ page }) {
   const title = await page.title();
-  if (title !== "rendered") throw new Error(`the page is called ${title}`);
+  if (title !== "rendered") throw new Error(`the page's title is ${title}, not rendered`);
 }
 
 async function goto(state) {
@@ -38,7 +38,7 @@ const pageOf = (browser) => browser.contexts()[0].pages()[0] ?? browser.contexts
 
 let requests = 0;
 
-/** A clone of hostd: warm if the pool has one, which the caller sees to. */
+/** A clone of hostd. The caller makes sure that the warm pool is full if a warm clone is expected. */
 export const hostd = (client, chromium, launch) => ({
   async create() {
     const { clone } = await client.create({ request_id: `bench-${process.pid}-${requests++}` });
@@ -97,7 +97,7 @@ export const bare = (chromium, executablePath, folder, wrapper) => ({
   },
 });
 
-/** End a browser that `bare` made. */
+/** End a browser that `bare` started. */
 export async function end({ child, profile }) {
   const gone = once(child, "exit");
   process.kill(-child.pid, "SIGKILL");
@@ -105,7 +105,7 @@ export async function end({ child, profile }) {
   fs.rmSync(profile, { recursive: true, force: true, maxRetries: 20, retryDelay: 5 });
 }
 
-/** How long the bare browser takes until its port listens, and until a page of it runs script. */
+/** How long the bare browser takes until its port listens, and until its page runs script. */
 export async function floor(rival) {
   const began = performance.now();
   const state = await rival.create();

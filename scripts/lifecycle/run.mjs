@@ -1,4 +1,4 @@
-// The rounds of scripts/bench lifecycle. In each round everybody takes a turn, so what else the machine does hits all.
+// The rounds of scripts/bench lifecycle. In each round every candidate runs once, so other load affects all of them.
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -14,13 +14,13 @@ import { waterfall } from "./spans.mjs";
 const [programs, modules, result, runs, primitives] = process.argv.slice(2);
 const { chromium } = createRequire(path.join(modules, "x.js"))("playwright-core");
 const AT_ONCE = 4;
-/** Cold creates alone on the machine, for the waterfall. */
+/** The number of cold creates for the waterfall. */
 const PROFILED = 15;
-// Made and removed by ./machine.
+// Created and removed by ./machine.
 const folder = process.env.HOSTD_BENCH_INSIDE;
 const keep = { log: "" };
 
-/** Ticks of all processors since the boot, and those of them that the hypervisor gave to somebody else. */
+/** Ticks of all processors since the boot, and the stolen ones among them. */
 function ticks() {
   const [, ...fields] = fs.readFileSync("/proc/stat", "utf8").split("\n")[0].split(/\s+/).map(Number);
   return { all: fields.slice(0, 8).reduce((sum, each) => sum + each), stolen: fields[7] };
@@ -31,14 +31,14 @@ try {
   const browser = template(programs, base);
   fs.chmodSync(folder, 0o755);
   const common = { "linux.browserd": path.join(programs, "browserd"), "pool.last_slot": 60 };
-  const apart = {
+  const coldSettings = {
     ...common, "linux.templates": path.join(base, "templates"), "pool.prefix": "coldtask", "pool.interface_prefix": "ct",
     "pool.subnet": "10.88.64.0/22", "pool.uid_base": 62000, "egress.table": "hostd_cold",
   };
-  // Two daemons: one makes clones ahead, the other never does.
+  // Two daemons: one with a warm pool, one without.
   const warm = await start(programs, base, { ...common, "pool.size": AT_ONCE, "pool.refill_percent": 100 });
   keep.log = warm.log;
-  const cold = await start(programs, path.join(folder, "b"), apart);
+  const cold = await start(programs, path.join(folder, "b"), coldSettings);
   const bareBrowser = bare(chromium, browser, folder);
   const rivals = {
     "hostd warm": hostd(warm.client, chromium, "warm"),
@@ -57,7 +57,7 @@ try {
     for (let round = 0; round <= rounds; round++) {
       for (const [name, rival] of Object.entries(rivals)) {
         await filled(warm.client);
-        // What the last one left behind in the kernel (memory, namespaces) shall not be this one's time.
+        // Let the kernel finish the previous candidate's teardown (memory, namespaces).
         await sleep(200);
         const all = await Promise.all(Array.from({ length: atOnce }, () => stages(rival)));
         if (round > 0) ((figures[name] ??= {})[atOnce] ??= []).push(...all);
@@ -74,7 +74,7 @@ try {
   const density = await memory(warm.client, cold.client, chromium, () => bareBrowser.create());
   await warm.stop();
   await cold.stop();
-  const profiled = await start(programs, path.join(folder, "d"), { ...apart, "log.format": "json", "log.filter": "warn,hostd::time=debug" });
+  const profiled = await start(programs, path.join(folder, "d"), { ...coldSettings, "log.format": "json", "log.filter": "warn,hostd::time=debug" });
   for (let round = 0; round < PROFILED; round++) {
     const { clone } = await profiled.client.create({ request_id: `profiled-${round}` });
     await profiled.client.destroy({ name: clone.name, clone_id: clone.clone_id });
@@ -84,7 +84,7 @@ try {
   const noBrowser = path.join(folder, "no-browser");
   fs.copyFileSync(new URL("no-browser", import.meta.url), noBrowser);
   const growth = {
-    kernel: await growthOnKernel(programs, path.join(folder, "e"), { ...apart, "linux.browserd": noBrowser }),
+    kernel: await growthOnKernel(programs, path.join(folder, "e"), { ...coldSettings, "linux.browserd": noBrowser }),
     model: await growthOfModel(programs, path.join(folder, "c")),
   };
   report({

@@ -1,4 +1,4 @@
-// From the lines that hostd's spans leave in its log to the waterfall of one operation.
+// Turn the log lines of hostd's tracing spans into the waterfall of one operation.
 import fs from "node:fs";
 
 const UNITS = { s: 1000, ms: 1, "µs": 1e-3, ns: 1e-6 };
@@ -10,7 +10,7 @@ function milliseconds(text) {
 
 const median = (values) => values.toSorted((one, other) => one - other)[Math.floor(values.length / 2)];
 
-/** Each part of a method's operations, in order: where it begins and how long it takes, as medians, and how deep it lies. */
+/** Each part of a method's operations in order: its start and duration as medians, and its nesting depth. */
 export function waterfall(log, method) {
   const operations = new Map();
   for (const line of fs.readFileSync(log, "utf8").split("\n")) {
@@ -35,15 +35,15 @@ export function waterfall(log, method) {
     const { part, depth } = found[0];
     return { part, depth, began: median(found.map(({ began }) => began)), took: median(found.map(({ took }) => took)), seen: found.length };
   });
-  // What only some of them had is no part of the usual.
+  // Drop parts that only a minority of the operations have.
   return rows.filter(({ seen }) => seen * 2 > named.length).sort((one, other) => one.began - other.began || one.depth - other.depth);
 }
 
-/** From the operation's begin on, and with the parts of the same name told apart. */
+/** Make starts relative to the operation and give parts of the same name distinct keys. */
 function number(parts) {
   const start = parts.find(({ part }) => part === "whole").began;
   const counts = new Map();
-  // What another process measured lies in the service, one after the other.
+  // Parts measured by the supervisor are inside the service and sequential.
   const service = parts.find(({ part }) => part === "service");
   let next = service ? service.began - start : 0;
   return parts.map((part) => {
