@@ -120,7 +120,11 @@ impl Decoder {
     pub fn next_message(&mut self) -> Result<Option<Message<'_>>, MessageTooLarge> {
         let limit = self.limit;
         if self.find_terminator().is_none() {
-            return if self.discarded + self.scanned > limit { Err(MessageTooLarge { limit }) } else { Ok(None) };
+            return if self.discarded + self.scanned > limit {
+                Err(MessageTooLarge { limit })
+            } else {
+                Ok(None)
+            };
         }
         match self.next_frame() {
             Some(Frame::Message(message)) => Ok(Some(message)),
@@ -241,7 +245,10 @@ mod tests {
     fn the_strict_reader_fails_before_an_oversized_message_ends() {
         let mut decoder = Decoder::new(1000);
         decoder.feed(b"{}\0");
-        assert_eq!(decoder.next_message().map(|message| message.map(|m| m.payload().to_vec())), Ok(Some(b"{}".to_vec())));
+        assert_eq!(
+            decoder.next_message().map(|message| message.map(|m| m.payload().to_vec())),
+            Ok(Some(b"{}".to_vec()))
+        );
         decoder.feed(&[b'x'; 1000]);
         assert_eq!(decoder.next_message(), Ok(None));
         decoder.feed(b"x");

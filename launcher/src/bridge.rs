@@ -245,7 +245,11 @@ mod tests {
         let ask = |path: &str| {
             json!({"id": 1, "method": "Browser.setDownloadBehavior", "params": {"behavior": "allowAndName", "downloadPath": path}}).to_string()
         };
-        assert_eq!(downloads.outbound(ask("/shared/x").as_bytes()), None, "the folder is visible in the sandbox");
+        assert_eq!(
+            downloads.outbound(ask("/shared/x").as_bytes()),
+            None,
+            "the folder is visible in the sandbox"
+        );
         assert_eq!(downloads.outbound(b"{\"id\":2,\"method\":\"Page.enable\"}"), None);
         let changed =
             downloads.outbound(ask(wanted.path().to_str().expect("utf-8")).as_bytes()).expect("changed");

@@ -58,7 +58,11 @@ use Kind::*;
 const RANGES: &[(&str, Kind, &str)] = &[
     ("169.254.169.254/32", Metadata, "a cloud metadata service"),
     ("169.254.170.2/32", Metadata, "a cloud credentials service for containers"),
-    ("168.63.129.16/32", Metadata, "a cloud host agent (Azure): a public address that exists only inside the cloud"),
+    (
+        "168.63.129.16/32",
+        Metadata,
+        "a cloud host agent (Azure): a public address that exists only inside the cloud",
+    ),
     ("100.100.100.200/32", Metadata, "a cloud metadata service (Alibaba)"),
     ("192.0.0.192/32", Metadata, "a cloud metadata service (Oracle, old)"),
     ("0.0.0.0/8", Loopback, "this host (RFC 1122): Linux connects 0.0.0.0 to loopback"),

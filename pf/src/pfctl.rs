@@ -490,7 +490,9 @@ pub fn prove(policy: &Policy, observed: &Observed) -> Vec<Finding> {
     match observed.tables.iter().find(|found| found.name == policy.set && found.anchor.is_empty()) {
         None => findings.push(table("does not exist: run `pfctl -f /etc/pf.conf`")),
         Some(found) if !found.active || !found.persist => {
-            findings.push(table("is not declared `persist` in pf.conf: declare it and run `pfctl -f /etc/pf.conf`"));
+            findings.push(table(
+                "is not declared `persist` in pf.conf: declare it and run `pfctl -f /etc/pf.conf`",
+            ));
         }
         Some(found) if !found.is_referred_to() => {
             findings.push(table("is used by no rule, so membership has no effect: load the anchor"));

@@ -188,7 +188,10 @@ impl TryFrom<PolicySpec> for Policy {
             }
             for address in [Some(IpAddr::V4(*ip)), ip6.map(IpAddr::V6)].into_iter().flatten() {
                 if !in_pool(address) {
-                    return wrong("slots", format!("{address} of {interface} is not in the clones' networks"));
+                    return wrong(
+                        "slots",
+                        format!("{address} of {interface} is not in the clones' networks"),
+                    );
                 }
                 if !addresses.insert(address) {
                     return wrong("slots", format!("address {address} is listed twice"));

@@ -139,7 +139,7 @@ impl From<CdpError> for ApiError {
 }
 
 /// An error and its causes in one line, for responses and log lines.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -203,20 +203,26 @@ pub fn operations() -> Vec<Operation> {
                 Ok((status, health(&call.app)))
             },
         )),
-        operation(Method::GET, "/v1/version", "version", "The versions of browserd and of the browser", |call: Call<Nothing>| async move {
-            let version = call.app.browser()?.version.clone();
-            Ok((
-                StatusCode::OK,
-                Version {
-                    browserd: env!("CARGO_PKG_VERSION").into(),
-                    browser: version.product,
-                    protocol: version.protocol_version,
-                    user_agent: version.user_agent,
-                    evaluate: !call.app.config.no_evaluate,
-                    raw_cdp: !call.app.config.no_raw_cdp,
-                },
-            ))
-        }),
+        operation(
+            Method::GET,
+            "/v1/version",
+            "version",
+            "The versions of browserd and of the browser",
+            |call: Call<Nothing>| async move {
+                let version = call.app.browser()?.version.clone();
+                Ok((
+                    StatusCode::OK,
+                    Version {
+                        browserd: env!("CARGO_PKG_VERSION").into(),
+                        browser: version.product,
+                        protocol: version.protocol_version,
+                        user_agent: version.user_agent,
+                        evaluate: !call.app.config.no_evaluate,
+                        raw_cdp: !call.app.config.no_raw_cdp,
+                    },
+                ))
+            },
+        ),
         operation(Method::GET, "/v1/tabs", "list_tabs", "All open tabs", |call: Call<Nothing>| async move {
             Ok((StatusCode::OK, Tabs { tabs: call.app.browser()?.tab_infos().await? }))
         }),
@@ -225,7 +231,8 @@ pub fn operations() -> Vec<Operation> {
             let NewTab { url, background } = call.request;
             let tab = browser.open_tab(url.as_deref(), background, until(&call.app)).await?;
             let info = browser.tab_infos().await?.into_iter().find(|info| info.tab == tab.id);
-            let info = info.ok_or_else(|| ApiError::new(ErrorCode::NoSuchTab, "the new tab was closed at once"))?;
+            let info =
+                info.ok_or_else(|| ApiError::new(ErrorCode::NoSuchTab, "the new tab was closed at once"))?;
             Ok((StatusCode::CREATED, info))
         }),
         operation(

@@ -246,8 +246,10 @@ impl BrowserState {
             let frame = RemoteFrame { id: target_id, parent: parent.into() };
             tab.update(|state| state.frames.insert(attached.session_id, frame));
             tokio::spawn(async move {
-                let _ =
-                    tab.cdp.call_raw(Some(&session), "Target.setAutoAttach", &auto_attach_frames(), INTERNAL_TIMEOUT).await;
+                let _ = tab
+                    .cdp
+                    .call_raw(Some(&session), "Target.setAutoAttach", &auto_attach_frames(), INTERNAL_TIMEOUT)
+                    .await;
             });
             return;
         }
@@ -313,7 +315,10 @@ impl BrowserState {
             let session = Some(&tab.session);
             let stop = async {
                 if endless {
-                    let _ = tab.cdp.call_raw(session, "Runtime.terminateExecution", &json!({}), INTERNAL_TIMEOUT).await;
+                    let _ = tab
+                        .cdp
+                        .call_raw(session, "Runtime.terminateExecution", &json!({}), INTERNAL_TIMEOUT)
+                        .await;
                 }
             };
             let answer = tab.cdp.call_raw(session, "Page.handleJavaScriptDialog", &params, INTERNAL_TIMEOUT);

@@ -160,8 +160,7 @@ impl Browser {
         }
         let params = json!({ "url": url.unwrap_or("about:blank"), "background": background });
         let created: Created = self.cdp.call(None, "Target.createTarget", params, left(until)).await?;
-        let tab =
-            self.wait_for_tab(|browser| browser.state.tab_by_target(&created.target_id), until).await?;
+        let tab = self.wait_for_tab(|browser| browser.state.tab_by_target(&created.target_id), until).await?;
         let mut tabs = self.state.tabs();
         if !background || tabs.active.is_none() {
             tabs.active = Some(tab.target.clone());

@@ -96,14 +96,7 @@ impl Process {
         for folder in [&folder, &downloads] {
             empty_folder(folder).map_err(|source| StartError::Folder { folder: folder.clone(), source })?;
         }
-        let (pipe, chromium_end) = UnixStream::pair()
-            .and_then(|(pipe, other)| {
-                let other = other.into_std()?;
-                // Chromium expects a blocking descriptor.
-                other.set_nonblocking(false)?;
-                Ok((pipe, OwnedFd::from(other)))
-            })
-            .map_err(StartError::Pipe)?;
+        let (pipe, chromium_end) = debugging_pipe().map_err(StartError::Pipe)?;
 
         let (width, height) = config.window;
         let mut command = Command::new(&config.chromium);
@@ -190,6 +183,13 @@ impl Process {
         }
         report
     }
+}
+
+/// browserd's end of the pipe, which is non-blocking, and Chromium's, which is not.
+fn debugging_pipe() -> io::Result<(UnixStream, OwnedFd)> {
+    let (pipe, chromium_end) = std::os::unix::net::UnixStream::pair()?;
+    pipe.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(pipe)?, chromium_end.into()))
 }
 
 /// Removes the folder and creates it again, accessible only to browserd's user.

@@ -100,7 +100,10 @@ impl Supervisor {
             crashes.push_back(now);
             crashes.retain(|crash| now - *crash < CRASH_WINDOW);
             if crashes.len() as u32 > config.max_restarts {
-                tracing::error!(crashes = crashes.len(), "the browser crashed too often and is not restarted");
+                tracing::error!(
+                    crashes = crashes.len(),
+                    "the browser crashed too often and is not restarted"
+                );
                 self.status.send_modify(|status| status.phase = Phase::Failed);
                 let _ = stop.wait_for(|stop| *stop).await;
                 return;

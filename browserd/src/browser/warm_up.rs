@@ -64,7 +64,8 @@ struct Started {
 
 /// Warms the browser up. `tab` is its first tab, which is empty before and after.
 pub(super) async fn run(browser: &Browser, tab: &TabRef, until: Instant) -> Result<(), ApiError> {
-    let failed = |error: std::io::Error| ApiError::new(ErrorCode::Internal, format!("warm-up server: {error}"));
+    let failed =
+        |error: std::io::Error| ApiError::new(ErrorCode::Internal, format!("warm-up server: {error}"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     tokio::select! {
@@ -132,7 +133,8 @@ async fn serve(listener: TcpListener) -> std::io::Error {
                 "/picture.svg" => ("image/svg+xml", PICTURE),
                 _ => ("text/plain", ""),
             };
-            let response = Response::builder().header("content-type", kind).header("cache-control", "no-store");
+            let response =
+                Response::builder().header("content-type", kind).header("cache-control", "no-store");
             Ok::<_, Infallible>(
                 response.body(Full::new(Bytes::from_static(text.as_bytes()))).expect("fixed headers"),
             )

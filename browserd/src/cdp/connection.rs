@@ -399,7 +399,8 @@ mod tests {
                 assert_eq!(b["sessionId"], "S");
                 browser.send(json!({"method": "E.v", "params": {}, "sessionId": "S"})).await;
                 browser.send(json!({"id": b["id"], "result": {"n": 2}, "sessionId": "S"})).await;
-                browser.send(json!({"id": a["id"], "error": {"code": -32000, "message": "no", "data": "why"}}))
+                browser
+                    .send(json!({"id": a["id"], "error": {"code": -32000, "message": "no", "data": "why"}}))
                     .await;
             }
         );

@@ -17,7 +17,7 @@ use hostd::host::{
     CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount,
 };
 use hostd::server::daemon;
-use hostd::slot::{Slots, SlotNames};
+use hostd::slot::{SlotNames, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

@@ -219,7 +219,10 @@ fn only_members_reach_a_resolver_on_the_host() {
     add(&firewall, &world, 0);
     assert_eq!(world.clones[0].inside(|| reachable(&targets)), [true, false, false]);
     assert_eq!(world.clones[1].inside(|| reachable(&targets)), [false, false, false]);
-    assert!(!world.clones[0].inside(|| reaches(&format!("{RESOLVER}:53"))), "it is not the configured resolver");
+    assert!(
+        !world.clones[0].inside(|| reaches(&format!("{RESOLVER}:53"))),
+        "it is not the configured resolver"
+    );
 }
 
 #[test]
@@ -246,9 +249,7 @@ fn packets_with_a_spoofed_source_are_dropped() {
     send_as(CLONES[0].1, "own");
     let seen = world.was_received(b"own").expect("its own address is accepted");
     assert_eq!(seen.0, address(HOST_OUTSIDE), "translated");
-    for (from, payload) in
-        [(neighbour, "neighbour"), ("93.184.216.99", "public"), (GATEWAY, "gateway")]
-    {
+    for (from, payload) in [(neighbour, "neighbour"), ("93.184.216.99", "public"), (GATEWAY, "gateway")] {
         send_as(from, payload);
         assert_eq!(world.was_received(payload.as_bytes()), None, "{payload}");
     }
@@ -277,10 +278,7 @@ fn udp_reaches_the_configured_resolver_and_no_other() {
         });
         world.was_received(payload.as_bytes()).is_some()
     };
-    assert!(
-        ask("9.9.9.9:53", "control 4") && ask("[2620:fe::fe]:53", "control 6"),
-        "arrives without rules"
-    );
+    assert!(ask("9.9.9.9:53", "control 4") && ask("[2620:fe::fe]:53", "control 6"), "arrives without rules");
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     assert!(!ask(&format!("{RESOLVER}:53"), "before"), "not a member");
     add(&firewall, &world, 0);
@@ -538,7 +536,8 @@ fn rules_for_900_slots_are_loaded_and_changed() {
             assert_eq!(firewall.connections(&member).expect("readable"), 0)
         });
         timed("load 900 slots, 1800 members", 1, &|| firewall.load(&all).expect("loads"));
-        let change = watch.changes().expect("readable").expect("an event, although the socket buffer overflowed");
+        let change =
+            watch.changes().expect("readable").expect("an event, although the socket buffer overflowed");
         assert!(change.rules && change.members, "{change:?}");
         timed("read 1800 members", 20, &|| assert_eq!(firewall.members().expect("readable").len(), 1800));
     });
@@ -632,7 +631,10 @@ fn packets_to_unusual_destinations_do_not_leave_the_host() {
     for ((to, before), after) in denied.iter().zip(without_rules).zip(member) {
         println!("{to:<24} without rules: {before:<5} member: {after}");
     }
-    assert!(without_rules.iter().filter(|arrived| **arrived).count() >= 5, "packets are forwarded without rules");
+    assert!(
+        without_rules.iter().filter(|arrived| **arrived).count() >= 5,
+        "packets are forwarded without rules"
+    );
     assert_eq!(member, [false; 14]);
 }
 
@@ -657,6 +659,9 @@ fn own_changes_are_distinguished_from_changes_by_others() {
         while let Some(change) = watch.wait(Duration::from_millis(200)).expect("readable") {
             seen.push(change);
         }
-        assert!(seen.iter().any(|change| change.members && change.others), "the change by nft is reported: {seen:?}");
+        assert!(
+            seen.iter().any(|change| change.members && change.others),
+            "the change by nft is reported: {seen:?}"
+        );
     });
 }

@@ -198,8 +198,10 @@ fn expect<'a>(words: &mut impl Iterator<Item = &'a str>, expected: &str) -> Resu
 }
 
 fn read_table(texts: &[&str]) -> Result<(String, Table), String> {
-    let name =
-        texts.get(1).and_then(|name| name.strip_prefix('<')?.strip_suffix('>')).ok_or("missing table name")?;
+    let name = texts
+        .get(1)
+        .and_then(|name| name.strip_prefix('<')?.strip_suffix('>'))
+        .ok_or("missing table name")?;
     if name.is_empty() || name.len() > 31 {
         return Err("a table's name has 1 to 31 characters".into());
     }

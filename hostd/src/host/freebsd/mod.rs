@@ -40,10 +40,12 @@ mod tests;
 
 use super::command::{Tool, Tools};
 use super::zfs::Zfs;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount};
+use super::{
+    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount,
+};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use inventory::Glance;
 use std::collections::BTreeMap;

@@ -42,10 +42,12 @@ pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::zfs::datasets::Datasets;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount};
+use super::{
+    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount,
+};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 use apart::MountIsolation;
 use driver::Storage;
 use egress::Egress;
