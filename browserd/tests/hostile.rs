@@ -24,7 +24,7 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     let client = browserd.client();
     let other_tab =
         client.open_tab(&NewTab { url: Some(site.url("/form")), background: true }).await.unwrap().tab;
-    let alive = async || {
+    let other_tab_works = async || {
         let text = Text { tab: Some(other_tab.clone()), ..Default::default() };
         assert!(client.text(&text).await.unwrap().text.contains("A form"), "the other tab works");
     };
@@ -35,7 +35,7 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
         let (_, tabs) = browserd.get("/v1/tabs");
         tabs["tabs"].as_array().unwrap().iter().find(|tab| tab["dialogs"].as_u64() > Some(50)).map(drop)
     });
-    alive().await;
+    other_tab_works().await;
     assert_eq!(client.evaluate(&script("document.title")).await.unwrap().value, "loop");
 
     // An endless script: calls time out, the tab can be closed.
@@ -48,7 +48,7 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     assert_eq!(code(client.text(&text).await), "timeout");
     let picture = Screenshot { timeout_ms: Some(700), tab: Some(tab.clone()), ..Default::default() };
     assert_eq!(code(client.screenshot(&picture).await), "timeout");
-    alive().await;
+    other_tab_works().await;
     client.close_tab(&tab).await.unwrap();
 
     // A renderer that crashes during a call.
@@ -72,7 +72,7 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     );
     let (status, health) = browserd.get("/healthz");
     assert_eq!((status, health["renderer_crashes"].as_u64()), (200, Some(1)));
-    alive().await;
+    other_tab_works().await;
     let again = Navigate { tab: Some(tab.tab.clone()), ..to(site.url("/title?revived")) };
     assert_eq!(client.navigate(&again).await.unwrap().title, "revived");
     assert!(!client.tabs().await.unwrap().tabs.iter().any(|tab| tab.crashed));
@@ -87,7 +87,7 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     assert_eq!(code(client.screenshot(&full).await), "screenshot_too_large");
     assert_eq!(code(client.evaluate(&script("document.body.outerHTML")).await), "response_too_large");
     client.screenshot(&Screenshot::default()).await.unwrap();
-    alive().await;
+    other_tab_works().await;
     let own = std::fs::read_to_string(format!("/proc/{}/status", browserd.pid())).unwrap();
     println!("browserd after the huge page: {}", own.lines().find(|line| line.starts_with("VmHWM")).unwrap());
 }

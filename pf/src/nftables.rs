@@ -50,7 +50,7 @@ fn sets(text: &mut String, policy: &Policy, members: &[IpAddr]) {
 
     for (family, v4) in [("4", true), ("6", false)] {
         let kind = if v4 { "ipv4_addr" } else { "ipv6_addr" };
-        let nets = policy.pool.iter().filter(|net| is_v4(net) == v4);
+        let nets = policy.networks.iter().filter(|net| is_v4(net) == v4);
         set(text, &format!("pool{family}"), kind, "constant, interval", nets);
         let host = policy.host.iter().filter(|ip| ip.is_ipv4() == v4);
         set(text, &format!("host{family}"), kind, "constant", host);
@@ -252,7 +252,7 @@ fn chains(text: &mut String, policy: &Policy) {
 
     // Publicly routable addresses need no translation.
     let private = |net: &&IpNet| crate::deny::denied(net.network()).is_some();
-    let masquerade = policy.pool.iter().filter(private).map(|net| {
+    let masquerade = policy.networks.iter().filter(private).map(|net| {
         let (family, members) = if is_v4(net) { ("ip", members4) } else { ("ip6", &members6) };
         format!("{family} saddr {net} {family} saddr @{members} oifname != @links masquerade")
     });

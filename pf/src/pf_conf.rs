@@ -71,20 +71,20 @@ pub fn pf_conf_lines(policy: &Policy, anchor_file: &str) -> [String; 4] {
 }
 
 /// The IPv6 networks of the clones that are publicly routable. IPv6 is not translated, so others are not used.
-fn pool6(policy: &Policy) -> Vec<&IpNet> {
+fn networks6(policy: &Policy) -> Vec<&IpNet> {
     policy
-        .pool
+        .networks
         .iter()
         .filter(|net| matches!(net, IpNet::V6(_)) && deny::denied(net.network()).is_none())
         .collect()
 }
 
-fn pool4(policy: &Policy) -> Vec<&IpNet> {
-    policy.pool.iter().filter(|net| matches!(net, IpNet::V4(_))).collect()
+fn networks4(policy: &Policy) -> Vec<&IpNet> {
+    policy.networks.iter().filter(|net| matches!(net, IpNet::V4(_))).collect()
 }
 
 fn rendered_ranges(policy: &Policy) -> Vec<&'static deny::Range> {
-    let v6 = !pool6(policy).is_empty();
+    let v6 = !networks6(policy).is_empty();
     policy.denied_ranges().filter(|range| v6 || matches!(range.net, IpNet::V4(_))).collect()
 }
 
@@ -97,7 +97,7 @@ pub fn denied_table(policy: &Policy) -> BTreeSet<IpNet> {
 
 /// The translation rules. PF lists them with the port selection appended.
 pub fn nat_rules(policy: &Policy) -> Vec<String> {
-    let private = pool4(policy).into_iter().any(|net| deny::denied(net.network()).is_some());
+    let private = networks4(policy).into_iter().any(|net| deny::denied(net.network()).is_some());
     match &policy.external {
         Some(external) if private => {
             vec![format!("nat on {external} inet from <{}> to any -> ({external})", policy.set)]
@@ -109,9 +109,9 @@ pub fn nat_rules(policy: &Policy) -> Vec<String> {
 /// The filter rules, in order, as `pfctl -s rules` lists them.
 pub fn filter_rules(policy: &Policy) -> Vec<String> {
     let (bridge, set, port) = (&policy.bridge, &policy.set, policy.browserd_port);
-    let v6 = !pool6(policy).is_empty();
+    let v6 = !networks6(policy).is_empty();
     let families = if v6 { &["inet", "inet6"][..] } else { &["inet"] };
-    let pool: Vec<&IpNet> = pool4(policy).into_iter().chain(pool6(policy)).collect();
+    let networks: Vec<&IpNet> = networks4(policy).into_iter().chain(networks6(policy)).collect();
     let mut rules = Vec::new();
     let mut rule = |text: String, label: &str| rules.push(format!("{text} label \"{label}\""));
     if v6 {
@@ -149,7 +149,7 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
         // Parentheses: PF uses the host's current addresses, not those at load time.
         rule(format!("{to} (self)"), "host_address");
     }
-    for net in &pool {
+    for net in &networks {
         let on = format!("block drop in quick on {bridge} {}", family(net.network()));
         rule(format!("{on} from any to {net}"), "pool");
     }
@@ -161,14 +161,14 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
 
     // Packets to the clones.
     for caller in &policy.control_plane {
-        let local = policy.host.contains(caller) || policy.pool.iter().any(|net| net.contains(caller));
+        let local = policy.host.contains(caller) || policy.networks.iter().any(|net| net.contains(caller));
         // PF knows the user only for sockets of this host.
         let users: Vec<String> = match local {
             true => policy.control_users.iter().map(|user| format!(" user = {user}")).collect(),
             false => vec![String::new()],
         };
         let on = format!("pass out quick on {bridge} {} proto tcp", family(*caller));
-        for net in pool.iter().filter(|net| net.network().is_ipv4() == caller.is_ipv4()) {
+        for net in networks.iter().filter(|net| net.network().is_ipv4() == caller.is_ipv4()) {
             for user in &users {
                 let call = format!("from {caller} to {net} port = {port}{user} flags S/SA keep state");
                 rule(format!("{on} {call}"), "control_plane");
@@ -179,7 +179,7 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
 
     // Packets that were not translated did not pass the rules above.
     if let Some(external) = &policy.external {
-        for net in pool4(policy).into_iter().filter(|net| deny::denied(net.network()).is_some()) {
+        for net in networks4(policy).into_iter().filter(|net| deny::denied(net.network()).is_some()) {
             let on = format!("block drop out quick on {external} inet");
             rule(format!("{on} from {net} to any"), "untranslated");
         }

@@ -36,7 +36,8 @@ pub struct PolicySpec {
     #[serde(default = "default_set")]
     pub set: String,
     /// The clones' networks. Besides clones they may contain only the host's own address on the clones' side.
-    pub pool: Vec<IpNet>,
+    #[serde(rename = "pool")]
+    pub networks: Vec<IpNet>,
     /// nftables: all slots.
     #[serde(default)]
     pub slots: Vec<Slot>,
@@ -90,12 +91,12 @@ fn default_browserd_port() -> u16 {
 
 impl PolicySpec {
     /// The defaults for these networks: no slots, no resolver, no control plane.
-    pub fn new(pool: Vec<IpNet>) -> PolicySpec {
+    pub fn new(networks: Vec<IpNet>) -> PolicySpec {
         PolicySpec {
             table: default_table(),
             anchor: default_anchor(),
             set: default_set(),
-            pool,
+            networks,
             slots: Vec::new(),
             bridge: default_bridge(),
             host: Vec::new(),
@@ -164,10 +165,10 @@ impl TryFrom<PolicySpec> for Policy {
             check_interface("external", external)?;
         }
 
-        if spec.pool.is_empty() {
+        if spec.networks.is_empty() {
             return wrong("pool", "the list is empty: name the clones' networks".into());
         }
-        for net in &mut spec.pool {
+        for net in &mut spec.networks {
             *net = net.trunc();
             if net.prefix_len() < 8 {
                 return wrong(
@@ -176,7 +177,7 @@ impl TryFrom<PolicySpec> for Policy {
                 );
             }
         }
-        let in_pool = |address: IpAddr| spec.pool.iter().any(|net| net.contains(&address));
+        let in_networks = |address: IpAddr| spec.networks.iter().any(|net| net.contains(&address));
 
         let mut interfaces = BTreeSet::new();
         let mut addresses = BTreeSet::new();
@@ -187,7 +188,7 @@ impl TryFrom<PolicySpec> for Policy {
                 return wrong("slots", format!("interface {interface} is listed twice"));
             }
             for address in [Some(IpAddr::V4(*ip)), ip6.map(IpAddr::V6)].into_iter().flatten() {
-                if !in_pool(address) {
+                if !in_networks(address) {
                     return wrong(
                         "slots",
                         format!("{address} of {interface} is not in the clones' networks"),
@@ -304,7 +305,7 @@ mod tests {
     #[test]
     fn only_the_networks_are_required_and_unknown_fields_are_errors() {
         let policy: Policy = serde_json::from_str(r#"{"pool": ["10.87.64.77/22"]}"#).unwrap();
-        assert_eq!(policy.pool, ["10.87.64.0/22".parse::<IpNet>().unwrap()]);
+        assert_eq!(policy.networks, ["10.87.64.0/22".parse::<IpNet>().unwrap()]);
         assert_eq!(PolicySpec::from(policy), PolicySpec::new(vec!["10.87.64.0/22".parse().unwrap()]));
         assert!(serde_json::from_str::<Policy>(r#"{"pool": ["10.87.64.0/22"], "extra": 1}"#).is_err());
         assert!(serde_json::from_str::<Policy>(r#"{"pool": []}"#).is_err());
@@ -342,8 +343,8 @@ mod tests {
         refused("external", |s| s.external = Some("sixteen_letters_".into()));
         refused("external", |s| s.external = Some("-x".into()));
         refused("external", |s| s.external = Some("bt002".into()));
-        refused("pool", |s| s.pool.clear());
-        refused("pool", |s| s.pool.push("0.0.0.0/0".parse().unwrap()));
+        refused("pool", |s| s.networks.clear());
+        refused("pool", |s| s.networks.push("0.0.0.0/0".parse().unwrap()));
         refused("slots", |s| s.slots[0].interface = "bt\"".into());
         refused("slots", |s| s.slots[0].interface = "bt002".into());
         refused("slots", |s| s.slots[0].ip = "10.87.64.17".parse().unwrap());

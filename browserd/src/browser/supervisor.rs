@@ -79,7 +79,7 @@ impl Supervisor {
     pub(crate) async fn settled(&self) -> Status {
         let mut status = self.status.subscribe();
         let settled = status.wait_for(|status| matches!(status.phase, Phase::Ready | Phase::Failed)).await;
-        settled.expect("the sender lives in self").clone()
+        settled.expect("self owns the sender").clone()
     }
 
     /// Makes [`Self::run`] stop the browser and return.

@@ -9,7 +9,7 @@ pub(super) fn become_subreaper() -> io::Result<()> {
 
 pub(super) fn kill_with_parent(parent: u32) -> io::Result<()> {
     let mut signal: libc::c_int = libc::SIGKILL;
-    // SAFETY: the argument is a pointer to an integer that lives across the call.
+    // SAFETY: the argument is a pointer to an integer that is valid during the call.
     check(unsafe { libc::procctl(libc::P_PID, 0, libc::PROC_PDEATHSIG_CTL, (&raw mut signal).cast()) })?;
     // If the parent died between fork and this call, the kernel sends no signal: fail instead.
     // SAFETY: getppid has no preconditions.

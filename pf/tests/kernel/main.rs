@@ -309,12 +309,12 @@ fn packets_to_a_destroyed_clone_do_not_leave_the_host() {
             UdpSocket::bind(any).expect("bound").send_to(b"still there?", to).map_err(|error| error.kind())
         })
     };
-    let gone = ["10.87.67.200:9222", "[fd87::abcd]:9222"];
-    for to in gone {
+    let destroyed = ["10.87.67.200:9222", "[fd87::abcd]:9222"];
+    for to in destroyed {
         assert_eq!(call(to), Ok(12), "leaves the host without rules");
     }
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
-    for to in gone {
+    for to in destroyed {
         assert_eq!(call(to), Err(std::io::ErrorKind::PermissionDenied), "{to}");
     }
     assert_eq!(call("93.184.216.34:9222"), Ok(12), "other destinations are not affected");
@@ -378,7 +378,7 @@ fn a_flushed_ruleset_is_reported_by_an_event_and_can_be_restored() {
         assert!(matches!(firewall.members(), Err(FirewallError::Gone { .. })));
         firewall.load(&members).expect("loads");
         let proof = firewall.prove().expect("the loaded rules are the rendered ones");
-        println!("proved {} chains, {} rules, {} sets", proof.chains, proof.rules, proof.sets);
+        println!("verified {} chains, {} rules, {} sets", proof.chains, proof.rules, proof.sets);
         assert_eq!(firewall.members().expect("readable"), members);
     });
     let mut watch = world.host.inside(|| firewall.watch().expect("watching"));
@@ -464,7 +464,7 @@ fn two_daemons_on_one_host_are_independent() {
     let first = firewall(|_| {});
     let second = firewall(|spec| {
         spec.table = "hostd_b".into();
-        spec.pool = vec!["10.99.0.0/24".parse().unwrap()];
+        spec.networks = vec!["10.99.0.0/24".parse().unwrap()];
         // A pattern for the first daemon's links would match this name.
         spec.slots = vec![Slot { interface: "bt001b".into(), ip: "10.99.0.9".parse().unwrap(), ip6: None }];
     });
@@ -520,9 +520,9 @@ fn rules_for_900_slots_are_loaded_and_changed() {
         let mut watch = firewall.watch().expect("watching");
         timed("load 900 slots, no member", 1, &|| firewall.load(&BTreeSet::new()).expect("loads"));
         timed("first verification (renders the expected rules)", 1, &|| {
-            assert_eq!(firewall.prove().expect("proved").chains, 11)
+            assert_eq!(firewall.prove().expect("verified").chains, 11)
         });
-        timed("verification", 20, &|| assert_eq!(firewall.prove().expect("proved").chains, 11));
+        timed("verification", 20, &|| assert_eq!(firewall.prove().expect("verified").chains, 11));
         let slot = &firewall.policy().slots[450];
         let member = [IpAddr::V4(slot.ip), slot.ip6.unwrap().into()];
         timed("add a clone, both addresses", 200, &|| firewall.add(&member).expect("added"));

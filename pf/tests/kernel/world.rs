@@ -51,8 +51,8 @@ impl Netns {
                 .output()
                 .expect("it starts")
         });
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{program} {arguments}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{program} {arguments}: {stderr}");
     }
 
     pub(crate) fn ip(&self, arguments: &str) {
@@ -123,10 +123,10 @@ impl World {
         let World { host, clones, control, internet, .. } = &world;
         host.sysctl("ipv4/ip_forward", "1");
         host.sysctl("ipv6/conf/all/forwarding", "1");
-        for everything in ["all", "default"] {
+        for scope in ["all", "default"] {
             // Without the reverse path filter, only the rules can drop packets.
-            host.sysctl(&format!("ipv4/conf/{everything}/rp_filter"), "0");
-            internet.sysctl(&format!("ipv4/conf/{everything}/rp_filter"), "0");
+            host.sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0");
+            internet.sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0");
         }
         for ((link, ip, ip6), clone) in CLONES.into_iter().zip(clones) {
             host.link(link, clone, "eth0");

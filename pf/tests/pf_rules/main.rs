@@ -117,7 +117,7 @@ fn rendered_rules_decide_like_the_recorded_ones() {
 fn every_denied_range_is_blocked_and_public_addresses_are_not() {
     for deny_documentation in [false, true] {
         let mut spec = spec();
-        spec.pool.push("2a00:1450::/64".parse().unwrap());
+        spec.networks.push("2a00:1450::/64".parse().unwrap());
         spec.deny_documentation = deny_documentation;
         let rules = rendered(spec);
         let members = [ip("192.168.72.101"), ip("2a00:1450::65")];
@@ -173,7 +173,7 @@ fn the_rendered_rules_fail_closed() {
         ("with one family", rendered(spec())),
         ("with everything", {
             let mut spec = spec();
-            spec.pool.push("2a00:1450::/64".parse().unwrap());
+            spec.networks.push("2a00:1450::/64".parse().unwrap());
             spec.host = vec![ip("198.51.100.77"), ip("2a00:1450:1::77")];
             spec.control_plane = vec![ip("192.168.72.1"), ip("10.50.0.2"), ip("2a00:1450::1")];
             spec.deny_documentation = true;
@@ -216,7 +216,7 @@ fn the_rendered_rules_fail_closed() {
 #[test]
 fn ipv6_stays_blocked_for_private_ipv6_networks() {
     let mut spec = spec();
-    spec.pool.push("fd87::/64".parse().unwrap());
+    spec.networks.push("fd87::/64".parse().unwrap());
     let rules = rendered(spec);
     assert_eq!(rules, rendered(self::spec()));
     let first = &rules.rules[0];

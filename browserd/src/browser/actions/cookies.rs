@@ -107,13 +107,13 @@ pub(crate) async fn set(
         ),
         error => error,
     })?;
-    let held = get(browser, until).await?;
-    let held: HashSet<_> = held.cookies.iter().map(|held| (&held.name, &held.domain, &held.path)).collect();
+    let kept = get(browser, until).await?;
+    let kept: HashSet<_> = kept.cookies.iter().map(|kept| (&kept.name, &kept.domain, &kept.path)).collect();
     let not_kept: Vec<usize> = request
         .cookies
         .iter()
         .enumerate()
-        .filter(|(_, cookie)| !held.contains(&(&cookie.name, &cookie.domain, &cookie.path)))
+        .filter(|(_, cookie)| !kept.contains(&(&cookie.name, &cookie.domain, &cookie.path)))
         .map(|(index, _)| index)
         .collect();
     Ok(CookiesSet { success: true, set: request.cookies.len() - not_kept.len(), not_kept })
