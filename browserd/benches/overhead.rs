@@ -1,10 +1,11 @@
-//! What browserd costs over the same CDP commands sent straight down a pipe.
+//! Measures browserd's overhead compared with the same CDP commands on a bare pipe.
 //!
-//! Two Chromiums with the same arguments run side by side: one belongs to browserd, the other is driven by
-//! a bare blocking loop in this program. The two take turns, action by action, so that whatever else the
-//! machine does hits both. Medians are compared.
+//! Two instances of Chromium with the same arguments run side by side. browserd controls one; a minimal blocking loop in
+//! this program controls the other. They alternate action by action, so that other load on the machine affects both
+//! equally. Medians are compared.
 #![allow(clippy::unwrap_used)]
 
+use cdp_pipe::Decoder;
 use serde_json::{Value, json};
 use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -54,12 +55,12 @@ fn main() {
                         on_api(api, raw)
                     };
                     let time = start.elapsed();
-                    // Closing what was opened is not part of the measure.
-                    api.tidy();
-                    raw.tidy();
+                    // Closing the tabs is not part of the measurement.
+                    api.close_opened();
+                    raw.close_opened();
                     time
                 };
-                // Who goes first changes, and the first rounds warm up.
+                // The order alternates. The first rounds are warm-up.
                 let (first, second) = (round % 2, 1 - round % 2);
                 let times = [(first, one(first, api, raw)), (second, one(second, api, raw))];
                 if round >= 5 {
@@ -124,12 +125,12 @@ fn main() {
 
 type Work<'a> = &'a dyn Fn(&mut Api, &mut Raw);
 
-/// What was promised.
+/// The target of a measurement.
 #[derive(Clone, Copy)]
 enum Goal {
-    /// At most so many times the bare pipe.
+    /// Maximum ratio to the bare pipe.
     Ratio(f64),
-    /// Fewer than so many milliseconds more.
+    /// Maximum number of additional milliseconds.
     Added(f64),
 }
 
@@ -215,7 +216,7 @@ fn to_json(table: &[Row], rss: u64, pss: u64) -> Value {
     json!({ "actions": actions, "rss_kib": rss, "pss_kib": pss, "memory_met": pss < 10 * 1024 })
 }
 
-/// One page, served to whoever asks.
+/// Serves the page on loopback.
 fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -254,7 +255,7 @@ fn own(folder: &Path) {
     }
 }
 
-/// browserd and one kept connection to it.
+/// browserd and a persistent connection to it.
 struct Api {
     child: Child,
     stream: BufReader<TcpStream>,
@@ -321,7 +322,7 @@ impl Api {
         answer
     }
 
-    fn tidy(&mut self) {
+    fn close_opened(&mut self) {
         if let Some(tab) = self.opened.take() {
             self.request("DELETE", &format!("/v1/tabs/{tab}"), "");
         }
@@ -349,10 +350,12 @@ impl Drop for Api {
     }
 }
 
-/// A Chromium on a bare pipe, with the least code that can drive it.
+/// A Chromium on a bare pipe, controlled with minimal code.
 struct Raw {
     child: Child,
-    stream: BufReader<UnixStream>,
+    pipe: UnixStream,
+    decoder: Decoder,
+    chunk: Vec<u8>,
     next_id: u64,
     session: String,
     target: String,
@@ -363,7 +366,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// The same arguments as browserd's Chromium has, with another profile.
+    /// Starts Chromium with the arguments of browserd's Chromium and another profile.
     fn start(like: u64, folder: &Path) -> Self {
         let data = folder.join("raw");
         own(&data);
@@ -374,13 +377,13 @@ impl Raw {
         let arguments: Vec<String> = arguments
             .map(|argument| if argument.starts_with("--user-data-dir=") { profile.clone() } else { argument })
             .collect();
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (pipe, chromium_end) = UnixStream::pair().unwrap();
         let mut command = Command::new("/bin/sh");
         command
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null", &program])
             .args(arguments)
-            .stdin(Stdio::from(OwnedFd::from(theirs.try_clone().unwrap())))
-            .stdout(Stdio::from(OwnedFd::from(theirs)))
+            .stdin(Stdio::from(OwnedFd::from(chromium_end.try_clone().unwrap())))
+            .stdout(Stdio::from(OwnedFd::from(chromium_end)))
             .stderr(Stdio::null())
             .env_clear()
             .env("HOME", &data)
@@ -389,7 +392,9 @@ impl Raw {
         drop(command);
         let mut raw = Self {
             child,
-            stream: BufReader::with_capacity(64 * 1024, ours),
+            pipe,
+            decoder: Decoder::new(256 << 20),
+            chunk: vec![0; 64 * 1024],
             next_id: 0,
             session: String::new(),
             target: String::new(),
@@ -413,17 +418,19 @@ impl Raw {
         if session {
             message["sessionId"] = json!(self.session);
         }
-        let mut bytes = serde_json::to_vec(&message).unwrap();
-        bytes.push(0);
-        self.stream.get_mut().write_all(&bytes).unwrap();
+        self.pipe.write_all(&cdp_pipe::encode(serde_json::to_vec(&message).unwrap())).unwrap();
         self.next_id
     }
 
     fn receive(&mut self) -> Value {
-        let mut bytes = Vec::new();
-        self.stream.read_until(0, &mut bytes).unwrap();
-        assert_eq!(bytes.pop(), Some(0), "the raw Chromium is gone");
-        let message: Value = serde_json::from_slice(&bytes).unwrap();
+        let message: Value = loop {
+            if let Some(message) = self.decoder.next_message().unwrap() {
+                break serde_json::from_slice(message.payload()).unwrap();
+            }
+            let length = self.pipe.read(&mut self.chunk).unwrap();
+            assert_ne!(length, 0, "the raw Chromium has ended");
+            self.decoder.feed(&self.chunk[..length]);
+        };
         if message["method"] == "Page.lifecycleEvent" && message["params"]["name"] == "load" {
             self.loaded.insert(message["params"]["loaderId"].as_str().unwrap().to_owned());
         } else if message["method"] == "Target.attachedToTarget" {
@@ -452,7 +459,7 @@ impl Raw {
         self.answer(id)
     }
 
-    /// A new page, with the commands browserd sets its tabs up with.
+    /// Opens a page and sets it up with the commands that browserd uses.
     fn open(&mut self) {
         self.events.clear();
         let created =
@@ -475,7 +482,7 @@ impl Raw {
         self.send("Target.setAutoAttach", frames, true);
         let last = self.send("Runtime.runIfWaitingForDebugger", json!({}), true);
         self.answer(last);
-        // browserd answers with the tab's title.
+        // browserd returns the tab's title, so this call is part of the comparison.
         self.browser_call("Target.getTargets", json!({}));
     }
 
@@ -530,7 +537,7 @@ impl Raw {
         self.navigate(url);
     }
 
-    fn tidy(&mut self) {
+    fn close_opened(&mut self) {
         if let Some((session, target, world)) = self.first.take() {
             let closing = std::mem::replace(&mut self.target, target);
             (self.session, self.world) = (session, world);

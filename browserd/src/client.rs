@@ -1,7 +1,7 @@
-//! A small typed client of browserd's API.
+//! A typed client for browserd's API.
 //!
-//! One connection, kept open and made anew when it broke. Calls of one client run one after the other;
-//! make several clients for several calls at once.
+//! It uses one persistent connection and reconnects if necessary. Calls of one client are sequential; use several clients
+//! for concurrent calls.
 
 use crate::api::error::{ErrorBody, ErrorDetail};
 use crate::api::types::*;
@@ -18,23 +18,29 @@ use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 
-/// Why a call gave no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// browserd answered with an error.
+    /// browserd returned an error.
     #[error("{}: {} ({})", .0.code.as_str(), .0.message, .0.hint)]
     Api(ErrorDetail),
-    /// browserd cannot be reached, or the connection broke.
-    #[error("browserd at {address}: {message}")]
+    /// browserd cannot be reached, or the connection failed.
+    #[error("the connection to browserd at {address} failed")]
     Connection {
-        /// Where it should be.
+        /// browserd's address.
         address: SocketAddr,
         /// What failed.
-        message: String,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer is not what this client understands.
-    #[error("browserd's answer is not understood: {0}")]
-    Answer(String),
+    /// The request cannot be written as JSON.
+    #[error("cannot encode the request")]
+    Request(#[source] serde_json::Error),
+    /// The response does not have the expected form.
+    #[error("cannot parse browserd's response")]
+    Response(#[source] serde_json::Error),
+    /// An error response without an error body.
+    #[error("browserd responded with status {0} and no error body")]
+    Status(StatusCode),
 }
 
 /// A connection to one browserd.
@@ -58,17 +64,17 @@ macro_rules! calls {
 calls! {
     /// Open a tab.
     open_tab(NewTab) -> TabInfo = "/v1/tabs";
-    /// Load a URL, or go through the tab's history.
+    /// Load a URL, or navigate the tab's history.
     navigate(Navigate) -> Navigated = "/v1/navigate";
-    /// Take a picture.
+    /// Take a screenshot.
     screenshot(Screenshot) -> Picture = "/v1/screenshot";
-    /// Click at a point or an element.
+    /// Click a point or an element.
     click(Click) -> Acted = "/v1/click";
     /// Type text.
     type_text(Type) -> Acted = "/v1/type";
-    /// Press a key or a combination.
+    /// Press a key or a key combination.
     press(Press) -> Acted = "/v1/press";
-    /// Turn the wheel, or bring an element into view.
+    /// Scroll with the mouse wheel, or scroll an element into view.
     scroll(Scroll) -> Scrolled = "/v1/scroll";
     /// The page as HTML.
     read_dom(ReadDom) -> Dom = "/v1/read_dom";
@@ -82,19 +88,19 @@ calls! {
     evaluate(Evaluate) -> Evaluated = "/v1/evaluate";
     /// Print to PDF.
     pdf(Pdf) -> PdfFile = "/v1/pdf";
-    /// How the tab's dialogs are answered.
+    /// Set how the tab's dialogs are answered.
     dialogs(Dialogs) -> Done = "/v1/dialogs";
     /// Set cookies.
     set_cookies(SetCookies) -> CookiesSet = "/v1/cookies";
 }
 
 impl Client {
-    /// A client of the browserd at `address`. Nothing is sent yet.
+    /// A client for the browserd at `address`. It connects at the first call.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, connection: Mutex::new(None) }
     }
 
-    /// Whether browserd works. Also answers when the browser does not.
+    /// The state of browserd, also while the browser does not work.
     pub async fn health(&self) -> Result<Health, ClientError> {
         self.probe("/healthz").await.map(|(_, health)| health)
     }
@@ -104,7 +110,7 @@ impl Client {
         self.probe("/readyz").await.map(|(status, _)| status == StatusCode::OK)
     }
 
-    /// Who answers.
+    /// Versions and enabled features.
     pub async fn version(&self) -> Result<Version, ClientError> {
         self.call(Method::GET, "/v1/version", None::<&Nothing>).await
     }
@@ -141,10 +147,8 @@ impl Client {
 
     async fn probe(&self, path: &str) -> Result<(StatusCode, Health), ClientError> {
         let (status, body) = self.send(Method::GET, path, Bytes::new()).await?;
-        // The probes answer with the same body in good and in bad times.
-        serde_json::from_slice(&body)
-            .map(|health| (status, health))
-            .map_err(|error| ClientError::Answer(error.to_string()))
+        // The probes return the same body with every status.
+        serde_json::from_slice(&body).map(|health| (status, health)).map_err(ClientError::Response)
     }
 
     async fn call<T: DeserializeOwned>(
@@ -154,18 +158,16 @@ impl Client {
         request: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
         let body = match request {
-            Some(request) => {
-                serde_json::to_vec(request).map_err(|error| ClientError::Answer(error.to_string()))?
-            }
+            Some(request) => serde_json::to_vec(request).map_err(ClientError::Request)?,
             None => Vec::new(),
         };
         let (status, body) = self.send(method, path, body.into()).await?;
         if status.is_success() {
-            serde_json::from_slice(&body).map_err(|error| ClientError::Answer(error.to_string()))
+            serde_json::from_slice(&body).map_err(ClientError::Response)
         } else {
             match serde_json::from_slice::<ErrorBody>(&body) {
                 Ok(body) => Err(ClientError::Api(body.error)),
-                Err(_) => Err(ClientError::Answer(format!("status {status}"))),
+                Err(_) => Err(ClientError::Status(status)),
             }
         }
     }
@@ -176,49 +178,46 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
-        let failed = |error: &dyn std::fmt::Display| ClientError::Connection {
-            address: self.address,
-            message: error.to_string(),
-        };
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, self.address.to_string())
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(Full::new(body))
-            .map_err(|error| failed(&error))?;
-        let mut place = self.connection.lock().await;
-        // Taken out for the time of the call: a call that is given up leaves no half-read connection.
-        let (open, response) = match place.take() {
-            None => self.send_anew(request).await?,
+            .map_err(|error| self.failed(error))?;
+        let mut kept = self.connection.lock().await;
+        // Taken out during the call, so that a cancelled call leaves no half-read connection behind.
+        let (open, response) = match kept.take() {
+            None => self.connect_and_send(request).await?,
             Some(mut open) => match open.try_send_request(request).await {
                 Ok(response) => (open, response),
-                // browserd closed the idle connection before anything was sent: nothing was done yet.
+                // browserd closed the idle connection before the request was sent, so sending it again is safe.
                 Err(mut error) => match error.take_message() {
-                    Some(request) => self.send_anew(request).await?,
-                    None => return Err(failed(error.error())),
+                    Some(request) => self.connect_and_send(request).await?,
+                    None => return Err(self.failed(error.into_error())),
                 },
             },
         };
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(|error| failed(&error))?.to_bytes();
-        *place = Some(open);
+        let body = response.into_body().collect().await.map_err(|error| self.failed(error))?.to_bytes();
+        *kept = Some(open);
         Ok((status, body))
     }
 
-    async fn send_anew(
+    fn failed(&self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ClientError {
+        ClientError::Connection { address: self.address, source: error.into() }
+    }
+
+    async fn connect_and_send(
         &self,
         request: Request<Full<Bytes>>,
     ) -> Result<(SendRequest<Full<Bytes>>, Response<Incoming>), ClientError> {
-        let failed = |error: &dyn std::fmt::Display| ClientError::Connection {
-            address: self.address,
-            message: error.to_string(),
-        };
-        let stream = TcpStream::connect(self.address).await.map_err(|error| failed(&error))?;
+        let stream = TcpStream::connect(self.address).await.map_err(|error| self.failed(error))?;
         let _ = stream.set_nodelay(true);
-        let (mut open, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+        let (mut open, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|error| self.failed(error))?;
         tokio::spawn(connection);
-        let response = open.send_request(request).await.map_err(|error| failed(&error))?;
+        let response = open.send_request(request).await.map_err(|error| self.failed(error))?;
         Ok((open, response))
     }
 }

@@ -1,14 +1,14 @@
-//! What browserd is told on its command line or in its environment (`BROWSERD_*`).
+//! The command line and the environment variables (`BROWSERD_*`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Starts Chromium, drives it over the CDP pipe and offers a plain HTTP API.
+/// Starts Chromium, controls it over the CDP pipe and serves an HTTP API.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(version, about)]
 pub struct Config {
-    /// Address and port to listen on. Port 0 takes a free one; the log and the port file tell it.
+    /// Address and port to listen on. Port 0 selects a free port, which the log and the file browserd.address contain.
     #[arg(long, env = "BROWSERD_LISTEN", default_value = "127.0.0.1:9230")]
     pub listen: SocketAddr,
 
@@ -16,29 +16,28 @@ pub struct Config {
     #[arg(long, env = "BROWSERD_CHROMIUM")]
     pub chromium: PathBuf,
 
-    /// Folder that belongs to browserd alone: profile, downloads, PID files. The profile in it is
-    /// removed at every start of the browser.
+    /// Folder for the profile, downloads and PID files, used by this browserd only. The profile is removed at every start
+    /// of the browser.
     #[arg(long, env = "BROWSERD_DATA_DIR")]
     pub data_dir: PathBuf,
 
-    /// Where browserd writes its process id [default: browserd.pid in the data folder].
+    /// File for browserd's process id [default: browserd.pid in the data folder].
     #[arg(long, env = "BROWSERD_PID_FILE")]
     pub pid_file: Option<PathBuf>,
 
-    /// Only these addresses may connect (repeat or separate by commas) [default: everyone whom the
-    /// packet filter lets through].
+    /// Addresses that may connect (repeat or separate by commas) [default: all].
     #[arg(long = "allow-peer", env = "BROWSERD_ALLOW_PEER", value_delimiter = ',')]
     pub allow_peers: Vec<IpAddr>,
 
-    /// Names accepted in the Host header beside IP addresses and localhost (repeat or separate by commas).
+    /// Names accepted in the Host header in addition to IP addresses and localhost (repeat or separate by commas).
     #[arg(long = "allow-host", env = "BROWSERD_ALLOW_HOST", value_delimiter = ',')]
     pub allow_hosts: Vec<String>,
 
-    /// Refuse `evaluate`.
+    /// Disable `evaluate`.
     #[arg(long, env = "BROWSERD_NO_EVALUATE")]
     pub no_evaluate: bool,
 
-    /// Refuse raw CDP over WebSocket.
+    /// Disable raw CDP over WebSocket.
     #[arg(long, env = "BROWSERD_NO_RAW_CDP")]
     pub no_raw_cdp: bool,
 
@@ -46,66 +45,66 @@ pub struct Config {
     #[arg(long, env = "BROWSERD_WINDOW", default_value = "1280x720", value_parser = parse_window)]
     pub window: (u32, u32),
 
-    /// One more Chromium argument (repeat). Arguments that open a port or weaken the sandbox are refused.
+    /// Additional argument for Chromium (repeatable). Arguments that open a port or weaken the sandbox are refused.
     #[arg(long = "chromium-arg", allow_hyphen_values = true, value_parser = parse_chromium_arg)]
     pub chromium_args: Vec<String>,
 
-    /// Load a page of browserd's own before the browser is called ready: pages then load faster from the first on. For a
-    /// browser that is started ahead of time.
+    /// Load a built-in page before the browser is reported ready, so that the first page of the task loads faster. For
+    /// browsers that are started ahead of time.
     #[arg(long, env = "BROWSERD_WARM_UP")]
     pub warm_up: bool,
 
-    /// Browser crashes within ten minutes after which it is not started again (0: never restart).
+    /// Number of crashes within ten minutes after which the browser is no longer restarted (0: never restart).
     #[arg(long, env = "BROWSERD_MAX_RESTARTS", default_value_t = 5)]
     pub max_restarts: u32,
 
-    /// Largest request body in bytes.
+    /// Maximum size of a request body in bytes.
     #[arg(long, env = "BROWSERD_MAX_REQUEST", default_value_t = 4 << 20)]
     pub max_request: usize,
 
-    /// Largest response in bytes, and the largest CDP message a call may bring.
+    /// Maximum size of a response, and of a CDP message, in bytes.
     #[arg(long, env = "BROWSERD_MAX_RESPONSE", default_value_t = 64 << 20)]
     pub max_response: usize,
 
-    /// Calls that may run at one time.
+    /// Maximum number of concurrent calls.
     #[arg(long, env = "BROWSERD_MAX_CALLS", default_value_t = 32)]
     pub max_calls: usize,
 
-    /// Open connections, raw CDP included.
+    /// Maximum number of connections, including raw CDP.
     #[arg(long, env = "BROWSERD_MAX_CONNECTIONS", default_value_t = 64)]
     pub max_connections: usize,
 
-    /// Open tabs; a popup above the limit is closed at once.
+    /// Maximum number of open tabs; a popup above the limit is closed at once.
     #[arg(long, env = "BROWSERD_MAX_TABS", default_value_t = 32)]
     pub max_tabs: usize,
 
-    /// Deadline of a call that names none, in milliseconds.
+    /// Default deadline of a call in milliseconds.
     #[arg(long, env = "BROWSERD_DEFAULT_TIMEOUT_MS", default_value_t = 30_000)]
     pub default_timeout_ms: u64,
 
-    /// Longest deadline a call may name, in milliseconds.
+    /// Maximum deadline of a call in milliseconds.
     #[arg(long, env = "BROWSERD_MAX_TIMEOUT_MS", default_value_t = 300_000)]
     pub max_timeout_ms: u64,
 
-    /// Most pixels of one screenshot.
+    /// Maximum number of pixels of a screenshot.
     #[arg(long, env = "BROWSERD_MAX_PIXELS", default_value_t = 50_000_000)]
     pub max_pixels: u64,
 
-    /// Most bytes of one download; a larger one is cancelled.
+    /// Maximum size of a download in bytes; a larger one is cancelled.
     #[arg(long, env = "BROWSERD_MAX_DOWNLOAD", default_value_t = 256 << 20)]
     pub max_download: u64,
 
-    /// How long Chromium may take to open its first page, in milliseconds.
+    /// Time for Chromium to open its first page, in milliseconds.
     #[arg(long, env = "BROWSERD_START_TIMEOUT_MS", default_value_t = 30_000)]
     pub start_timeout_ms: u64,
 
-    /// How long a stop may take before Chromium is killed, in milliseconds.
+    /// Time for Chromium to stop before it is killed, in milliseconds.
     #[arg(long, env = "BROWSERD_STOP_TIMEOUT_MS", default_value_t = 4_000)]
     pub stop_timeout_ms: u64,
 }
 
 impl Config {
-    /// The deadline for a call that asks for `wanted` milliseconds.
+    /// The deadline for a call that requests `wanted` milliseconds.
     pub fn deadline(&self, wanted: Option<u64>) -> Duration {
         Duration::from_millis(wanted.unwrap_or(self.default_timeout_ms).min(self.max_timeout_ms))
     }
@@ -115,12 +114,11 @@ fn parse_window(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
     match parsed {
         Some((w, h)) if (1..=8192).contains(&w) && (1..=8192).contains(&h) => Ok((w, h)),
-        _ => Err("write it as WIDTHxHEIGHT, each from 1 to 8192, for example 1280x720".into()),
+        _ => Err("expected WIDTHxHEIGHT, each from 1 to 8192, for example 1280x720".into()),
     }
 }
 
-/// Arguments that would undo a promise: no debugging port, Chromium's own sandbox stays on, the
-/// profile is the empty one.
+/// Arguments that would open a debugging port, disable Chromium's sandbox or replace the empty profile.
 const REFUSED: [&str; 9] = [
     "no-sandbox",
     "disable-setuid-sandbox",
@@ -137,7 +135,7 @@ fn parse_chromium_arg(text: &str) -> Result<String, String> {
     let Some(name) = text.strip_prefix("--") else { return Err("a Chromium argument starts with --".into()) };
     let name = name.to_ascii_lowercase();
     match REFUSED.iter().find(|refused| name.starts_with(**refused)) {
-        Some(refused) => Err(format!("browserd never starts Chromium with --{refused}")),
+        Some(refused) => Err(format!("--{refused} is refused: browserd never starts Chromium with it")),
         None => Ok(text.to_owned()),
     }
 }
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_deadlines() {
+    fn deadlines_default_and_are_limited() {
         let config = parse(&[]).unwrap();
         assert_eq!(config.window, (1280, 720));
         assert_eq!(config.deadline(None), Duration::from_secs(30));
@@ -162,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_weaken_the_browser_are_refused() {
+    fn dangerous_chromium_arguments_and_invalid_window_sizes_are_refused() {
         for bad in
             ["--no-sandbox", "--No-Sandbox=1", "--remote-debugging-port=1", "--user-data-dir=/x", "x", "-x"]
         {

@@ -1,9 +1,9 @@
-//! The plain HTTP program inside a clone: it starts Chromium, drives it over the CDP pipe and offers an
-//! HTTP API to the control plane.
+//! The HTTP server inside a clone: it starts Chromium, controls it over the CDP pipe and serves an HTTP API to the control
+//! plane.
 //!
-//! - [`cdp`]: the CDP client, of use to anyone who has a pipe to a browser
-//! - [`api`]: requests, answers, errors, the table of operations and the OpenAPI document
-//! - [`client`]: a typed client of the API
+//! - [`cdp`]: an asynchronous CDP client for the debugging pipe
+//! - [`api`]: requests, responses, errors, the table of operations and the OpenAPI document
+//! - [`client`]: a typed client for the API
 //! - [`Config`] and [`run`]: the program itself
 
 #![warn(missing_docs)]
@@ -17,5 +17,6 @@ mod program;
 mod server;
 mod sys;
 
+pub use api::error::with_causes;
 pub use config::Config;
 pub use program::{RunError, run};

@@ -1,4 +1,4 @@
-//! Every endpoint and every error of a tab, with a real browser.
+//! Tests every endpoint and every error of a tab with a real browser.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +9,7 @@ use serde_json::json;
 use support::site::{RULE, Site};
 use support::{Browserd, code};
 
-fn go(url: String) -> Navigate {
+fn to(url: String) -> Navigate {
     Navigate { url: Some(url), ..Default::default() }
 }
 
@@ -22,21 +22,21 @@ fn script(expression: &str) -> Evaluate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn navigation() {
+async fn navigation_follows_redirects_history_and_deadlines() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
 
-    let plain = client.navigate(&go(site.url("/title?one"))).await.unwrap();
+    let plain = client.navigate(&to(site.url("/title?one"))).await.unwrap();
     assert_eq!((plain.status, plain.title.as_str()), (Some(200), "one"));
     assert_eq!(plain.final_url, site.url("/title?one"));
-    let redirected = client.navigate(&go(site.url("/redirect?3"))).await.unwrap();
+    let redirected = client.navigate(&to(site.url("/redirect?3"))).await.unwrap();
     assert_eq!((redirected.final_url, redirected.title.as_str()), (site.url("/title?end"), "end"));
-    let missing = client.navigate(&go(site.url("/nowhere"))).await.unwrap();
+    let missing = client.navigate(&to(site.url("/missing"))).await.unwrap();
     assert_eq!((missing.status, missing.title.as_str()), (Some(404), "missing"));
-    assert_eq!(client.navigate(&go(site.url("/status?503"))).await.unwrap().status, Some(503));
-    let network_idle = Navigate { wait_until: WaitUntil::NetworkIdle, ..go(site.url("/jsredirect")) };
+    assert_eq!(client.navigate(&to(site.url("/status?503"))).await.unwrap().status, Some(503));
+    let network_idle = Navigate { wait_until: WaitUntil::NetworkIdle, ..to(site.url("/jsredirect")) };
     assert_eq!(client.navigate(&network_idle).await.unwrap().title, "byscript");
-    let pictured = Navigate { after_screenshot: true, ..go(site.url("/title?two")) };
+    let pictured = Navigate { after_screenshot: true, ..to(site.url("/title?two")) };
     assert!(client.navigate(&pictured).await.unwrap().after_screenshot.is_some());
 
     let history = |history| Navigate { history: Some(history), ..Default::default() };
@@ -44,32 +44,32 @@ async fn navigation() {
     assert_eq!(client.navigate(&history(History::Forward)).await.unwrap().title, "two");
     assert_eq!(client.navigate(&history(History::Reload)).await.unwrap().title, "two");
     assert_eq!(code(client.navigate(&history(History::Forward)).await), "navigation_failed");
-    // Within the document nothing is loaded.
-    assert_eq!(client.navigate(&go(site.url("/title?two#part"))).await.unwrap().title, "two");
+    // A navigation within the document loads nothing.
+    assert_eq!(client.navigate(&to(site.url("/title?two#part"))).await.unwrap().title, "two");
 
-    // A slow page: what is there can be had, what is not is a timeout, and the tab goes on.
-    let half = |wait_until| Navigate { wait_until, timeout_ms: Some(1500), ..go(site.url("/halfslow")) };
+    // A slow page: states that it reaches succeed, others time out, and the tab stays usable.
+    let half = |wait_until| Navigate { wait_until, timeout_ms: Some(1500), ..to(site.url("/halfslow")) };
     assert_eq!(client.navigate(&half(WaitUntil::DomContentLoaded)).await.unwrap().title, "half");
     assert_eq!(client.navigate(&half(WaitUntil::Commit)).await.unwrap().status, Some(200));
     assert_eq!(code(client.navigate(&half(WaitUntil::Load)).await), "navigation_timeout");
-    let slow = Navigate { timeout_ms: Some(700), ..go(site.url("/slow")) };
+    let slow = Navigate { timeout_ms: Some(700), ..to(site.url("/slow")) };
     assert_eq!(code(client.navigate(&slow).await), "navigation_timeout");
-    assert_eq!(client.navigate(&go(site.url("/title?after"))).await.unwrap().title, "after");
+    assert_eq!(client.navigate(&to(site.url("/title?after"))).await.unwrap().title, "after");
 
-    // A port where nobody listens, a name that does not exist, an empty answer.
+    // A closed port, an empty response, URLs that are not allowed.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_eq!(code(client.navigate(&go(format!("http://{closed}/"))).await), "navigation_failed");
-    assert_eq!(code(client.navigate(&go(site.url("/nocontent"))).await), "navigation_failed");
+    assert_eq!(code(client.navigate(&to(format!("http://{closed}/"))).await), "navigation_failed");
+    assert_eq!(code(client.navigate(&to(site.url("/nocontent"))).await), "navigation_failed");
     for bad in ["file:///etc/passwd", "chrome://version", "javascript:1", "nonsense", ""] {
-        assert_eq!(code(client.navigate(&go(bad.into())).await), "bad_request", "{bad}");
+        assert_eq!(code(client.navigate(&to(bad.into())).await), "bad_request", "{bad}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forms_keys_and_clicks() {
+async fn forms_are_filled_with_text_keys_and_clicks() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
-    client.navigate(&go(site.url("/form"))).await.unwrap();
+    client.navigate(&to(site.url("/form"))).await.unwrap();
     let value =
         |expression: &'static str| async { client.evaluate(&script(expression)).await.unwrap().value };
     let into = |selector: &str, text: &str| Type {
@@ -90,7 +90,7 @@ async fn forms_keys_and_clicks() {
     client.type_text(&Type { keys: true, ..into("#notes", "Hi!\nü") }).await.unwrap();
     assert_eq!(value("document.querySelector('#notes').value").await, "Hi!\nü");
     assert!(value("log.join()").await.as_str().unwrap().contains("keydown:H,input:H,keyup:H"));
-    // Without a target: into what has the focus, by combination and key.
+    // Without a target, keys and text go to the focused element.
     let press = |key: &str| Press { key: key.into(), ..Default::default() };
     client.press(&press("Control+A")).await.unwrap();
     client.press(&press("Backspace")).await.unwrap();
@@ -108,12 +108,13 @@ async fn forms_keys_and_clicks() {
     assert_eq!(code(client.click(&Click::default()).await), "bad_request");
     assert_eq!(code(client.press(&press("Hyper+Foo")).await), "bad_request");
 
-    // By selector, also out of view; by point; twice; with the other button.
+    // Clicks by selector, also outside the viewport; by point; a double click; the right button.
     client.click(&click("#later")).await.unwrap();
     assert_eq!(value("log.includes('later')").await, true);
-    let place = client.click(&click("#agree")).await.unwrap().point.unwrap();
+    let clicked = client.click(&click("#agree")).await.unwrap().point.unwrap();
     assert_eq!(value("document.querySelector('#agree').checked").await, true);
-    let point = Click { x: Some(place.x), y: Some(place.y), after_screenshot: true, ..Default::default() };
+    let point =
+        Click { x: Some(clicked.x), y: Some(clicked.y), after_screenshot: true, ..Default::default() };
     assert!(client.click(&point).await.unwrap().after_screenshot.is_some());
     assert_eq!(value("document.querySelector('#agree').checked").await, false);
     client.click(&Click { count: Some(2), ..click("h1") }).await.unwrap();
@@ -125,7 +126,7 @@ async fn forms_keys_and_clicks() {
     );
 
     client.type_text(&Type { submit: true, clear: true, ..into("#name", "sent") }).await.unwrap();
-    support::wait("the form to arrive", || {
+    support::wait("the submitted form", || {
         let (_, tabs) = browserd.get("/v1/tabs");
         (tabs["tabs"][0]["title"] == "submitted").then_some(())
     });
@@ -134,10 +135,10 @@ async fn forms_keys_and_clicks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reading_and_pictures() {
+async fn pages_are_read_captured_scrolled_and_printed() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
-    client.navigate(&go(site.url("/links"))).await.unwrap();
+    client.navigate(&to(site.url("/links"))).await.unwrap();
     let links = client.links(&Links::default()).await.unwrap();
     let seen: Vec<_> = links.links.iter().map(|link| (link.url.as_str(), link.text.as_str())).collect();
     assert_eq!(
@@ -163,7 +164,7 @@ async fn reading_and_pictures() {
     let none = ReadDom { selector: Some("nav".into()), ..Default::default() };
     assert_eq!(code(client.read_dom(&none).await), "no_such_element");
 
-    // Evaluate: values, promises, exceptions, what JSON cannot hold, no end.
+    // evaluate: values, promises, undefined, exceptions, an endless loop.
     assert_eq!(
         client.evaluate(&script("({a: [1, 'x', null]})")).await.unwrap().value,
         json!({"a": [1, "x", null]})
@@ -172,17 +173,17 @@ async fn reading_and_pictures() {
     assert_eq!(client.evaluate(&script("undefined")).await.unwrap().kind, "undefined");
     assert_eq!(code(client.evaluate(&script("throw new Error('mine')")).await), "script_error");
     assert_eq!(code(client.evaluate(&script("syntax error here")).await), "script_error");
-    // Chromium words the end of a stopped script in several ways: all of them are a timeout, and the tab goes on.
+    // Chromium reports a terminated script in several ways. All are a timeout, and the tab stays usable.
     let endless = Evaluate { timeout_ms: Some(100), ..script("for (;;);") };
     for _ in 0..20 {
         assert_eq!(code(client.evaluate(&endless).await), "timeout");
         assert_eq!(client.evaluate(&script("1 + 1")).await.unwrap().value, 2);
     }
-    // The page cannot deceive browserd's own scripts by replacing what they use.
+    // browserd's scripts are not affected when the page replaces built-in functions.
     client.evaluate(&script("Document.prototype.querySelector = () => null; 0")).await.unwrap();
     assert_eq!(client.read_dom(&one).await.unwrap().html, "<b>else</b>");
 
-    client.navigate(&go(site.url("/tall"))).await.unwrap();
+    client.navigate(&to(site.url("/tall"))).await.unwrap();
     let start =
         |picture: &Picture| base64::engine::general_purpose::STANDARD.decode(&picture.image_base64).unwrap();
     let picture = client.screenshot(&Screenshot::default()).await.unwrap();
@@ -220,10 +221,10 @@ async fn reading_and_pictures() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_shadow_and_refs() {
+async fn elements_in_frames_and_shadow_roots_are_found_by_selector_or_ref() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
-    client.navigate(&go(site.url_at("app.test", "/shadow"))).await.unwrap();
+    client.navigate(&to(site.url_at("app.test", "/shadow"))).await.unwrap();
     client.click(&click("#deep")).await.unwrap();
     let tabs = || async { client.tabs().await.unwrap().tabs };
     assert_eq!(client.evaluate(&script("document.title")).await.unwrap().value, "deep hit");
@@ -231,7 +232,7 @@ async fn frames_shadow_and_refs() {
     let by_name = |snapshot: &PageSnapshot, name: &str| {
         let all: Vec<String> =
             snapshot.refs.iter().filter(|(_, info)| info.name == name).map(|(id, _)| id.clone()).collect();
-        assert!(!all.is_empty(), "{name} is not in\n{}", snapshot.snapshot);
+        assert!(!all.is_empty(), "{name} is missing in\n{}", snapshot.snapshot);
         all
     };
     let field = by_name(&snapshot, "deepfield").remove(0);
@@ -242,8 +243,8 @@ async fn frames_shadow_and_refs() {
     let value = "host.shadowRoot.querySelector('#deepfield').value";
     assert_eq!(client.evaluate(&script(value)).await.unwrap().value, "by ref");
 
-    // A frame of the same origin is searched by selectors; one of another site is reached by refs.
-    client.navigate(&go(site.url_at("app.test", "/frames"))).await.unwrap();
+    // Selectors find elements in same-origin frames; refs also reach cross-site frames.
+    client.navigate(&to(site.url_at("app.test", "/frames"))).await.unwrap();
     client.click(&click("#inner")).await.unwrap();
     let same = "document.querySelector('#same').contentDocument.querySelector('#inner').textContent";
     assert_eq!(client.evaluate(&script(same)).await.unwrap().value, "pressed");
@@ -261,8 +262,8 @@ async fn frames_shadow_and_refs() {
     let filled = client.snapshot(&Snapshot::default()).await.unwrap().snapshot;
     assert_eq!(filled.matches("\"framed\"").count(), 2, "{filled}");
 
-    // A frame in a frame, each of another site.
-    client.navigate(&go(site.url_at("app.test", "/outer"))).await.unwrap();
+    // Nested cross-site frames.
+    client.navigate(&to(site.url_at("app.test", "/outer"))).await.unwrap();
     let nested = loop {
         let snapshot = client.snapshot(&Snapshot::default()).await.unwrap();
         if snapshot.refs.values().any(|info| info.name == "inner") {
@@ -274,9 +275,9 @@ async fn frames_shadow_and_refs() {
     let nested = client.snapshot(&Snapshot::default()).await.unwrap();
     assert_eq!(by_name(&nested, "pressed").len(), 1, "{}", nested.snapshot);
 
-    // Refs end with their document, and with their element.
+    // A ref becomes stale with its document or its element.
     let stale = Click { reference: Some("@e1".into()), ..Default::default() };
-    client.navigate(&go(site.url("/form"))).await.unwrap();
+    client.navigate(&to(site.url("/form"))).await.unwrap();
     assert_eq!(code(client.click(&stale).await), "stale_ref");
     let snapshot = client.snapshot(&Snapshot::default()).await.unwrap();
     let send = by_name(&snapshot, "Send").remove(0);
@@ -290,11 +291,11 @@ async fn frames_shadow_and_refs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tabs_popups_dialogs_and_downloads() {
+async fn tabs_popups_dialogs_and_downloads_are_managed() {
     let extra = [RULE, "--max-tabs", "4", "--max-download", "100000"];
     let (browserd, site) = (Browserd::ready(&extra), Site::start().await);
     let client = browserd.client();
-    client.navigate(&go(site.url("/popup"))).await.unwrap();
+    client.navigate(&to(site.url("/popup"))).await.unwrap();
     client.click(&click("#open")).await.unwrap();
     let popup = support::wait("the popup", || {
         let (_, tabs) = browserd.get("/v1/tabs");
@@ -333,7 +334,7 @@ async fn tabs_popups_dialogs_and_downloads() {
         (browserd.get("/v1/tabs").1["tabs"].as_array().unwrap().len() == 1).then_some(())
     });
 
-    client.navigate(&go(site.url("/dialogs"))).await.unwrap();
+    client.navigate(&to(site.url("/dialogs"))).await.unwrap();
     let title = || async { client.evaluate(&script("document.title")).await.unwrap().value };
     client.click(&click("#alert")).await.unwrap();
     assert_eq!(title().await, "after alert");
@@ -352,12 +353,12 @@ async fn tabs_popups_dialogs_and_downloads() {
     let tab = client.tabs().await.unwrap().tabs.remove(0);
     assert_eq!((tab.dialogs, tab.last_dialog.unwrap().message.as_str()), (5, "name?"));
 
-    // A page that does not want to be left is left, and closed.
+    // beforeunload dialogs block neither navigation nor closing.
     for _ in 0..2 {
-        client.navigate(&go(site.url("/beforeunload"))).await.unwrap();
+        client.navigate(&to(site.url("/beforeunload"))).await.unwrap();
         client.click(&click("#touch")).await.unwrap();
     }
-    assert_eq!(client.navigate(&go(site.url("/title?left"))).await.unwrap().title, "left");
+    assert_eq!(client.navigate(&to(site.url("/title?left"))).await.unwrap().title, "left");
     let tab = client
         .open_tab(&NewTab { url: Some(site.url("/beforeunload")), ..Default::default() })
         .await
@@ -366,7 +367,7 @@ async fn tabs_popups_dialogs_and_downloads() {
     client.click(&click("#touch")).await.unwrap();
     client.close_tab(&tab).await.unwrap();
 
-    let download = client.navigate(&go(site.url("/download?10"))).await.unwrap();
+    let download = client.navigate(&to(site.url("/download?10"))).await.unwrap();
     assert!(download.download);
     let finished = |at: usize, state: &'static str| {
         support::wait("the download", || {
@@ -378,12 +379,12 @@ async fn tabs_popups_dialogs_and_downloads() {
     assert_eq!((&done["suggested_filename"], &done["received_bytes"]), (&json!("report.csv"), &json!(190)));
     let file = browserd.data().join("downloads").join(done["guid"].as_str().unwrap());
     assert_eq!(std::fs::read_to_string(file).unwrap(), "the file's content\n".repeat(10));
-    client.navigate(&go(site.url("/download?100000"))).await.unwrap();
+    client.navigate(&to(site.url("/download?100000"))).await.unwrap();
     finished(1, "canceled");
 
-    // With no tab left, a call opens one.
+    // A call without open tabs opens one.
     for tab in client.tabs().await.unwrap().tabs {
         client.close_tab(&tab.tab).await.unwrap();
     }
-    assert_eq!(client.navigate(&go(site.url("/title?fresh"))).await.unwrap().title, "fresh");
+    assert_eq!(client.navigate(&to(site.url("/title?fresh"))).await.unwrap().title, "fresh");
 }

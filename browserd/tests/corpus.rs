@@ -1,10 +1,10 @@
-//! The fuzz target's work on its committed corpus, with the stable compiler.
+//! Replays the committed corpus of the fuzz target with the stable compiler.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 
 #[test]
-fn the_corpus_is_handled_without_a_panic_and_in_the_expected_way() {
+fn every_corpus_file_is_accepted_or_refused_according_to_its_name() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/request");
     let operations = browserd::api::operations::operations();
     let (mut accepted, mut refused) = (0, 0);
@@ -18,12 +18,12 @@ fn the_corpus_is_handled_without_a_panic_and_in_the_expected_way() {
         } else {
             refused += 1
         }
-        // The file's name says what it is for.
+        // Files whose names start with `bad-` must be refused.
         let name = name.to_string_lossy();
         assert_eq!(ok, !name.starts_with("bad-"), "{name}: {results:?}");
     }
     assert!(accepted >= 15 && refused >= 15, "{accepted} accepted, {refused} refused");
-    // Every body of every operation also goes through every other one.
+    // Every operation checks every file without a panic.
     for entry in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/request")).unwrap()
     {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();

@@ -1,4 +1,4 @@
-//! Pages and callers that mean harm, or are merely clumsy: none of them stops the API.
+//! Hostile or faulty pages and callers do not stop the API.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use support::site::{RULE, Site};
 use support::{Browserd, code, wait};
 
-fn go(url: String) -> Navigate {
+fn to(url: String) -> Navigate {
     Navigate { url: Some(url), ..Default::default() }
 }
 
@@ -19,28 +19,28 @@ fn script(expression: &str) -> Evaluate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_that_crash_loop_or_swell() {
+async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
-    let bystander =
+    let other_tab =
         client.open_tab(&NewTab { url: Some(site.url("/form")), background: true }).await.unwrap().tab;
-    let alive = async || {
-        let text = Text { tab: Some(bystander.clone()), ..Default::default() };
+    let other_tab_works = async || {
+        let text = Text { tab: Some(other_tab.clone()), ..Default::default() };
         assert!(client.text(&text).await.unwrap().text.contains("A form"), "the other tab works");
     };
 
-    // Endless alerts: the script is stopped, the tab can be used.
-    client.navigate(&go(site.url("/alertloop"))).await.unwrap();
-    wait("the loop to be noticed", || {
+    // Endless alerts: the script is terminated, the tab stays usable.
+    client.navigate(&to(site.url("/alertloop"))).await.unwrap();
+    wait("the dialogs to be counted", || {
         let (_, tabs) = browserd.get("/v1/tabs");
         tabs["tabs"].as_array().unwrap().iter().find(|tab| tab["dialogs"].as_u64() > Some(50)).map(drop)
     });
-    alive().await;
+    other_tab_works().await;
     assert_eq!(client.evaluate(&script("document.title")).await.unwrap().value, "loop");
 
-    // Endless script: calls end with a timeout, the tab can be closed.
+    // An endless script: calls time out, the tab can be closed.
     let tab = client.open_tab(&NewTab::default()).await.unwrap().tab;
-    client.navigate(&Navigate { wait_until: WaitUntil::Commit, ..go(site.url("/title?x")) }).await.unwrap();
+    client.navigate(&Navigate { wait_until: WaitUntil::Commit, ..to(site.url("/title?x")) }).await.unwrap();
     let busy = Evaluate { timeout_ms: Some(500), ..script("setTimeout(() => { for (;;); }, 0); 1") };
     client.evaluate(&busy).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -48,10 +48,10 @@ async fn pages_that_crash_loop_or_swell() {
     assert_eq!(code(client.text(&text).await), "timeout");
     let picture = Screenshot { timeout_ms: Some(700), tab: Some(tab.clone()), ..Default::default() };
     assert_eq!(code(client.screenshot(&picture).await), "timeout");
-    alive().await;
+    other_tab_works().await;
     client.close_tab(&tab).await.unwrap();
 
-    // A renderer that crashes, by itself and in the middle of a call.
+    // A renderer that crashes during a call.
     let tab = client
         .open_tab(&NewTab { url: Some(site.url("/title?victim")), ..Default::default() })
         .await
@@ -72,13 +72,13 @@ async fn pages_that_crash_loop_or_swell() {
     );
     let (status, health) = browserd.get("/healthz");
     assert_eq!((status, health["renderer_crashes"].as_u64()), (200, Some(1)));
-    alive().await;
-    let again = Navigate { tab: Some(tab.tab.clone()), ..go(site.url("/title?revived")) };
+    other_tab_works().await;
+    let again = Navigate { tab: Some(tab.tab.clone()), ..to(site.url("/title?revived")) };
     assert_eq!(client.navigate(&again).await.unwrap().title, "revived");
     assert!(!client.tabs().await.unwrap().tabs.iter().any(|tab| tab.crashed));
 
-    // A hundred megabytes of page.
-    let huge = Navigate { timeout_ms: Some(120_000), ..go(site.url("/huge")) };
+    // A page of a hundred megabytes.
+    let huge = Navigate { timeout_ms: Some(120_000), ..to(site.url("/huge")) };
     assert_eq!(client.navigate(&huge).await.unwrap().title, "huge done");
     let dom = client.read_dom(&ReadDom { max_chars: Some(5000), ..Default::default() }).await.unwrap();
     assert_eq!((dom.html.len(), dom.truncated_to), (5000, Some(5000)));
@@ -87,12 +87,12 @@ async fn pages_that_crash_loop_or_swell() {
     assert_eq!(code(client.screenshot(&full).await), "screenshot_too_large");
     assert_eq!(code(client.evaluate(&script("document.body.outerHTML")).await), "response_too_large");
     client.screenshot(&Screenshot::default()).await.unwrap();
-    alive().await;
+    other_tab_works().await;
     let own = std::fs::read_to_string(format!("/proc/{}/status", browserd.pid())).unwrap();
     println!("browserd after the huge page: {}", own.lines().find(|line| line.starts_with("VmHWM")).unwrap());
 }
 
-/// Crash a tab's renderer from outside, as chrome://crash does; the API itself refuses that URL.
+/// Crashes a tab's renderer with chrome://crash over raw CDP; the API refuses that URL.
 async fn crash(browserd: &Browserd, target: &str) {
     let (status, version) = browserd.get("/json/version");
     assert_eq!(status, 200);
@@ -124,7 +124,7 @@ async fn a_page_cannot_call_browserd() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
     let address = browserd.address;
-    client.navigate(&go(site.url("/title?evil"))).await.unwrap();
+    client.navigate(&to(site.url("/title?evil"))).await.unwrap();
     let attack = format!(
         "(async () => {{
             const results = [];
@@ -144,12 +144,12 @@ async fn a_page_cannot_call_browserd() {
     let results = client.evaluate(&script(&attack)).await.unwrap().value;
     assert_eq!(results[2], "refused", "{results}");
     assert_eq!(client.cookies().await.unwrap().cookies, []);
-    // A page under a name that leads to browserd: the whole document is refused.
+    // A host name that resolves to browserd (DNS rebinding): the request is refused.
     let rebound =
-        client.navigate(&go(format!("http://rebound.test:{}/v1/cookies", address.port()))).await.unwrap();
+        client.navigate(&to(format!("http://rebound.test:{}/v1/cookies", address.port()))).await.unwrap();
     assert_eq!(rebound.status, Some(403));
 
-    // A caller that leaves in the middle of its call leaves no call behind.
+    // A caller that disconnects during its call cancels it.
     let body = json!({"expression": "new Promise(() => 0)"}).to_string();
     let mut leaving = TcpStream::connect(address).unwrap();
     let head = format!(
@@ -159,14 +159,14 @@ async fn a_page_cannot_call_browserd() {
     leaving.write_all((head + &body).as_bytes()).unwrap();
     wait("the call to run", || (browserd.get("/healthz").1["calls"] == 1).then_some(()));
     drop(leaving);
-    wait("its place to be free", || (browserd.get("/healthz").1["calls"] == 0).then_some(()));
-    // browserd closes connections that rest for ten seconds; the client opens a new one by itself.
+    wait("the call to be cancelled", || (browserd.get("/healthz").1["calls"] == 0).then_some(()));
+    // browserd closes idle connections after ten seconds; the client reconnects.
     tokio::time::sleep(std::time::Duration::from_secs(11)).await;
     assert_eq!(client.tabs().await.unwrap().tabs.len(), 1);
 }
 
 #[test]
-fn callers_are_limited() {
+fn limits_and_access_rules_apply_to_callers() {
     let limits = [
         "--max-calls",
         "2",
@@ -192,7 +192,7 @@ fn callers_are_limited() {
     );
     assert_eq!(error(browserd.get("/json/version")), (403, "raw_cdp_disabled".into()));
     assert_eq!(error(browserd.get("/devtools/browser/x")), (403, "raw_cdp_disabled".into()));
-    assert_eq!(error(browserd.get("/nowhere")), (404, "not_found".into()));
+    assert_eq!(error(browserd.get("/missing")), (404, "not_found".into()));
     assert_eq!(error(browserd.get("/v1/navigate")), (405, "method_not_allowed".into()));
     assert_eq!(
         error(browserd.post("/v1/click", json!({"x": 1, "y": 2, "z": 3}))),
@@ -211,13 +211,13 @@ fn callers_are_limited() {
         error(browserd.request("GET", "/v1/tabs", &[("host", "evil.example")], "")),
         (403, "forbidden_origin".into())
     );
-    let (_, answer) = browserd.get("/nowhere");
+    let (_, answer) = browserd.get("/missing");
     assert_eq!(answer["success"], false);
     assert!(answer["error"]["hint"].as_str().unwrap().contains("openapi"), "{answer}");
     let (status, document) = browserd.get("/openapi.json");
     assert_eq!((status, document["openapi"].as_str()), (200, Some("3.1.0")));
 
-    // Two calls that wait for their bodies take all places; the probes still answer.
+    // Two calls that wait for their bodies reach the limit; the probes still respond.
     let mut waiting: Vec<TcpStream> = (0..2)
         .map(|_| {
             let mut stream = TcpStream::connect(browserd.address).unwrap();
@@ -238,12 +238,12 @@ fn callers_are_limited() {
         assert_eq!(&start, b"HTTP/1.1 200 OK");
     }
     drop(waiting);
-    wait("the places to be free", || (browserd.get("/v1/tabs").0 == 200).then_some(()));
+    wait("both calls to finish", || (browserd.get("/v1/tabs").0 == 200).then_some(()));
 
-    // Rubbish instead of HTTP.
-    for rubbish in [&b"\0\0\0\0\r\n\r\n"[..], b"GET / HTTP/9\r\n\r\n", &[b'A'; 100_000]] {
+    // Invalid HTTP.
+    for invalid in [&b"\0\0\0\0\r\n\r\n"[..], b"GET / HTTP/9\r\n\r\n", &[b'A'; 100_000]] {
         let mut stream = TcpStream::connect(browserd.address).unwrap();
-        let _ = stream.write_all(rubbish);
+        let _ = stream.write_all(invalid);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -251,5 +251,5 @@ fn callers_are_limited() {
     }
     assert_eq!(browserd.get("/readyz").0, 200);
     let refused = Browserd::start(&["--allow-peer", "192.0.2.1"]);
-    assert_eq!(refused.get("/healthz").0, 0, "a stranger gets no answer");
+    assert_eq!(refused.get("/healthz").0, 0, "an address that is not allowed gets no response");
 }

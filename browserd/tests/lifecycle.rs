@@ -1,4 +1,4 @@
-//! Birth, crashes and end of the browser and of browserd, and what one task leaves to the next.
+//! Start, crash and stop of the browser and of browserd, and the isolation between tasks.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -10,12 +10,12 @@ use std::path::Path;
 use support::site::{RULE, Site};
 use support::{Browserd, chromium, code, processes_of, signal, wait};
 
-fn go(url: String) -> Navigate {
+fn to(url: String) -> Navigate {
     Navigate { url: Some(url), ..Default::default() }
 }
 
-/// One of the kernel's sums of memory in KiB, over some processes. `Pss` depends on who else runs the same
-/// program at the moment; `Private_Dirty` is what the process itself has written.
+/// The sum of a field of smaps_rollup over some processes, in KiB. `Pss` depends on other processes of the same program;
+/// `Private_Dirty` counts only what the process itself has written.
 fn memory(kind: &str, pids: &[u32]) -> u64 {
     let number = |line: &str| {
         line.strip_prefix(kind)?.strip_prefix(':')?.split_whitespace().next()?.parse::<u64>().ok()
@@ -31,7 +31,7 @@ fn descriptors(pid: u32) -> usize {
 }
 
 #[test]
-fn start_files_and_stop() {
+fn browserd_starts_confined_writes_its_files_and_stops_cleanly() {
     let mut browserd = Browserd::ready(&[]);
     let data = browserd.data();
     let number =
@@ -43,7 +43,7 @@ fn start_files_and_stop() {
         (status, health["status"].as_str(), health["browser_pid"].as_u64()),
         (200, Some("ready"), Some(chromium.into()))
     );
-    // No debugging port, no sandbox switched off, and the renderer is really confined.
+    // There is no debugging port, Chromium's sandbox is on, and seccomp confines the renderer.
     let arguments = std::fs::read_to_string(format!("/proc/{chromium}/cmdline")).unwrap();
     assert!(
         !arguments.contains("--remote-debugging-port") && !arguments.contains("--no-sandbox"),
@@ -60,7 +60,7 @@ fn start_files_and_stop() {
     let status = std::fs::read_to_string(format!("/proc/{renderer}/status")).unwrap();
     assert!(status.contains("Seccomp:\t2"), "{status}");
 
-    // Nothing to do, nothing done: in a second of rest browserd takes next to no processor time.
+    // An idle browserd uses almost no processor time.
     let ticks = || -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", browserd.pid())).unwrap();
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -68,9 +68,9 @@ fn start_files_and_stop() {
     };
     let before = ticks();
     std::thread::sleep(std::time::Duration::from_secs(1));
-    assert!(ticks() - before <= 2, "{} ticks in a second of rest", ticks() - before);
+    assert!(ticks() - before <= 2, "{} ticks in an idle second", ticks() - before);
 
-    // The same folder cannot be used twice.
+    // A second browserd cannot use the same data folder.
     let second = std::process::Command::new(env!("CARGO_BIN_EXE_browserd"))
         .args(["--chromium", "/bin/false", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(&data)
@@ -80,26 +80,26 @@ fn start_files_and_stop() {
     assert!(String::from_utf8_lossy(&second.stderr).contains("used by another browserd"));
 
     assert!(browserd.stop().success());
-    assert_eq!(browserd.processes(), Vec::<u32>::new(), "nothing is left");
+    assert_eq!(browserd.processes(), Vec::<u32>::new(), "processes are left");
     for name in ["browserd.pid", "chromium.pid", "browserd.address"] {
         assert!(!data.join(name).exists(), "{name} is left");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_browser_is_reported_and_started_again_empty() {
+async fn a_killed_browser_is_reported_and_restarted_with_an_empty_profile() {
     let (mut browserd, site) = (Browserd::ready(&[RULE, "--max-restarts", "2"]), Site::start().await);
     let client = browserd.client();
-    client.navigate(&go(site.url("/setcookie"))).await.unwrap();
+    client.navigate(&to(site.url("/setcookie"))).await.unwrap();
     assert_eq!(client.cookies().await.unwrap().cookies.len(), 1);
 
-    // Killed in the middle of a call.
+    // Killed during a call.
     let slow = tokio::spawn({
         let (client, url) = (browserd.client(), site.url("/slow"));
-        async move { client.navigate(&go(url)).await }
+        async move { client.navigate(&to(url)).await }
     });
     wait("the call to run", || (browserd.get("/healthz").1["calls"] == 1).then_some(()));
-    let family: HashSet<u32> = browserd.processes().into_iter().collect();
+    let old: HashSet<u32> = browserd.processes().into_iter().collect();
     let first = browserd.get("/healthz").1["browser_pid"].as_u64().unwrap() as u32;
     signal(first, Signal::SIGKILL);
     assert_eq!(code(slow.await.unwrap()), "browser_gone");
@@ -109,21 +109,22 @@ async fn a_killed_browser_is_reported_and_started_again_empty() {
     });
     assert_eq!((health["restarts"].as_u64(), health["status"].as_str()), (Some(1), Some("ready")));
     assert!(health["last_exit"].as_str().unwrap().contains("signal 9"), "{health}");
-    let left: Vec<u32> = browserd.processes().into_iter().filter(|pid| family.contains(pid)).collect();
-    assert_eq!(left, [browserd.pid()], "of the first browser nothing is left");
-    assert_eq!(client.cookies().await.unwrap().cookies.len(), 0, "an empty profile again");
-    assert_eq!(client.navigate(&go(site.url("/title?again"))).await.unwrap().title, "again");
+    let left: Vec<u32> = browserd.processes().into_iter().filter(|pid| old.contains(pid)).collect();
+    assert_eq!(left, [browserd.pid()], "processes of the first browser are left");
+    assert_eq!(client.cookies().await.unwrap().cookies.len(), 0, "the profile is empty");
+    assert_eq!(client.navigate(&to(site.url("/title?again"))).await.unwrap().title, "again");
 
-    // Too often is too often; browserd itself goes on answering.
+    // Above the restart limit the browser stays down; browserd still responds.
     for _ in 0..2 {
         let pid = wait("the browser", || {
             let (_, health) = browserd.get("/healthz");
             health["browser_pid"].as_u64().filter(|_| health["status"] == "ready")
         });
         signal(pid as u32, Signal::SIGKILL);
-        wait("its end to be seen", || (browserd.get("/healthz").1["browser_pid"] != pid).then_some(()));
+        wait("its end to be noticed", || (browserd.get("/healthz").1["browser_pid"] != pid).then_some(()));
     }
-    let health = wait("giving up", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503)).1;
+    let health =
+        wait("the failed state", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503)).1;
     assert_eq!(health["status"], "failed");
     assert_eq!(code(client.tabs().await), "browser_not_ready");
     assert!(!client.ready().await.unwrap());
@@ -131,8 +132,8 @@ async fn a_killed_browser_is_reported_and_started_again_empty() {
 }
 
 #[test]
-fn a_killed_browserd_leaves_nothing_running_and_can_start_again() {
-    // The orphans come to us and not to whatever is process 1 here, so that none stays a zombie.
+fn a_killed_browserd_leaves_no_process_and_can_start_again() {
+    // The test adopts the orphans instead of process 1, so that it can reap them.
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     let mut browserd = Browserd::ready(&[]);
@@ -150,33 +151,33 @@ fn a_killed_browserd_leaves_nothing_running_and_can_start_again() {
 }
 
 #[test]
-fn a_stopped_browser_is_killed_within_the_time_allowed() {
+fn a_frozen_browser_is_killed_within_the_stop_timeout() {
     let mut browserd = Browserd::ready(&["--stop-timeout-ms", "900"]);
     let pid = browserd.get("/healthz").1["browser_pid"].as_u64().unwrap() as u32;
-    // It neither answers nor handles TERM: only KILL helps.
+    // A frozen process does not handle SIGTERM; only SIGKILL ends it.
     signal(pid, Signal::SIGSTOP);
     assert!(browserd.stop().success());
     assert_eq!(browserd.processes(), Vec::<u32>::new());
 }
 
 #[test]
-fn a_browser_that_cannot_start_is_an_error_that_says_why() {
+fn a_browser_that_cannot_start_is_reported_with_the_reason() {
     let browserd = Browserd::start_with(Path::new("/bin/false"), &["--max-restarts", "1"]);
     let (_, health) =
-        wait("giving up", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503));
+        wait("the failed state", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503));
     assert!(health["last_exit"].as_str().unwrap().contains("exit status 1"), "{health}");
-    let word = browserd.word();
-    assert!(word.starts_with("failed ") && word.contains("exit status 1"), "{word}");
+    let line = browserd.status_line();
+    assert!(line.starts_with("failed ") && line.contains("exit status 1"), "{line}");
     let missing = Browserd::start_with(Path::new("/nonexistent/chromium"), &["--max-restarts", "0"]);
     let (_, health) =
-        wait("giving up", || Some(missing.get("/healthz")).filter(|(status, _)| *status == 503));
+        wait("the failed state", || Some(missing.get("/healthz")).filter(|(status, _)| *status == 503));
     assert!(health["last_exit"].as_str().unwrap().contains("/nonexistent/chromium"), "{health}");
     assert_eq!(missing.get("/v1/tabs").0, 503);
     assert!(chromium().exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cookies_go_in_and_out_and_never_across() {
+async fn cookies_are_set_and_exported_and_not_shared_between_browsers() {
     let (first, second, site) = (Browserd::ready(&[RULE]), Browserd::ready(&[RULE]), Site::start().await);
     let (one, two) = (first.client(), second.client());
     let cookie = |name: &str, value: &str, domain: &str| Cookie {
@@ -210,11 +211,11 @@ async fn cookies_go_in_and_out_and_never_across() {
     let set = one.set_cookies(&SetCookies { cookies: given.clone(), origins: vec![] }).await.unwrap();
     assert_eq!((set.set, set.not_kept), (3, vec![]));
 
-    // Pages get what they should, and hosts below get only the wide one.
+    // Subdomains get only the domain cookie.
     let sent = |host: &'static str| {
         let (one, url) = (&one, site.url_at(host, "/cookies"));
         async move {
-            one.navigate(&go(url)).await.unwrap();
+            one.navigate(&to(url)).await.unwrap();
             one.text(&Text { selector: Some("#sent".into()), ..Default::default() }).await.unwrap().text
         }
     };
@@ -223,7 +224,7 @@ async fn cookies_go_in_and_out_and_never_across() {
     assert_eq!(sent("sub.app.test").await, "wide=SECRET-TWO");
     assert_eq!(sent("elsewhere.test").await, "");
 
-    // Out again, the same: host-only stays host-only.
+    // The exported cookies equal those that were set; host-only cookies stay host-only.
     let mut out = one.cookies().await.unwrap().cookies;
     out.sort_by(|a, b| a.name.cmp(&b.name));
     let mut want = given.clone();
@@ -233,24 +234,24 @@ async fn cookies_go_in_and_out_and_never_across() {
         assert!((out.expires - want.expires).abs() < 1.0, "{out:?}");
         assert_eq!(Cookie { expires: want.expires, ..out.clone() }, *want);
     }
-    // What a site sets comes out in the same shape.
-    one.navigate(&go(site.url_at("app.test", "/setcookie"))).await.unwrap();
+    // Cookies that a site sets are exported in the same format.
+    one.navigate(&to(site.url_at("app.test", "/setcookie"))).await.unwrap();
     let out = one.cookies().await.unwrap().cookies;
     let domain = |name: &str| out.iter().find(|cookie| cookie.name == name).unwrap().domain.clone();
     assert_eq!((domain("host"), domain("wide")), ("app.test".into(), ".app.test".into()));
 
-    // The other clone never sees any of it, and takes the exported state as it is.
+    // The other browser has none of these cookies, and accepts the exported ones.
     assert_eq!(two.cookies().await.unwrap().cookies, []);
-    two.navigate(&go(site.url_at("app.test", "/cookies"))).await.unwrap();
+    two.navigate(&to(site.url_at("app.test", "/cookies"))).await.unwrap();
     let text = two.text(&Text { selector: Some("#sent".into()), ..Default::default() }).await.unwrap().text;
     assert_eq!(text, "");
     two.set_cookies(&SetCookies { cookies: out.clone(), origins: vec![] }).await.unwrap();
     assert_eq!(two.cookies().await.unwrap().cookies.len(), out.len());
     two.clear_cookies().await.unwrap();
     assert_eq!(two.cookies().await.unwrap().cookies, []);
-    assert_eq!(one.cookies().await.unwrap().cookies.len(), out.len(), "the first is not touched");
+    assert_eq!(one.cookies().await.unwrap().cookies.len(), out.len(), "the first browser is not affected");
 
-    // Errors name the cookie and never its value; an expired one is reported as not kept.
+    // An expired cookie is reported as not kept. Errors never contain a cookie's value.
     let expired = Cookie { expires: 1.0, ..cookie("old", "SECRET-4", "app.test") };
     let set = two
         .set_cookies(&SetCookies { cookies: vec![expired, cookie("ok", "v", "app.test")], origins: vec![] })
@@ -269,8 +270,10 @@ async fn cookies_go_in_and_out_and_never_across() {
     let storage =
         SetCookies { cookies: vec![], origins: vec![serde_json::json!({"origin": "http://app.test"})] };
     assert_eq!(code(two.set_cookies(&storage).await), "bad_request");
-    let (status, answer) =
-        two_raw(&second, r#"{"cookies":[{"name":"x","value":{"SECRET":"SECRET"},"domain":"app.test"}]}"#);
+    let (status, answer) = post_cookies(
+        &second,
+        r#"{"cookies":[{"name":"x","value":{"SECRET":"SECRET"},"domain":"app.test"}]}"#,
+    );
     assert_eq!(status, 400);
     assert!(!answer.contains("SECRET"), "{answer}");
     for browserd in [&first, &second] {
@@ -278,21 +281,21 @@ async fn cookies_go_in_and_out_and_never_across() {
     }
 }
 
-fn two_raw(browserd: &Browserd, body: &str) -> (u16, String) {
+fn post_cookies(browserd: &Browserd, body: &str) -> (u16, String) {
     let host = browserd.address.to_string();
     let headers = [("host", host.as_str()), ("content-type", "application/json")];
     let (status, answer) = browserd.request("POST", "/v1/cookies", &headers, body);
     (status, answer.to_string())
 }
 
-/// Two hundred tasks, each in a tab of its own: open, cookies, load, read, type, picture, close.
+/// Runs two hundred tasks, each in its own tab: open, load, type, read, take a screenshot, close.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_hundred_tasks_on_one_browser_do_not_grow_it() {
+async fn two_hundred_tasks_leak_no_memory_processes_or_descriptors() {
     let (browserd, site) = (Browserd::ready(&[RULE]), Site::start().await);
     let client = browserd.client();
     let task = async |number: usize| {
         let tab = client.open_tab(&NewTab::default()).await.unwrap().tab;
-        client.navigate(&go(site.url("/form"))).await.unwrap();
+        client.navigate(&to(site.url("/form"))).await.unwrap();
         let text = format!("task {number}");
         client
             .type_text(&Type {
@@ -334,7 +337,7 @@ async fn two_hundred_tasks_on_one_browser_do_not_grow_it() {
     let ((_, early), (_, late)) = (&figures[0], &figures[3]);
     assert!(late.0 <= early.0 + 2, "processes: {} then {}", early.0, late.0);
     assert!(late.1 <= early.1 + 2048, "browserd's memory: {} then {} KiB", early.1, late.1);
-    // Chromium keeps caches; a leak of a tab would be tens of megabytes each.
+    // Chromium fills caches; leaked tabs would take tens of megabytes each.
     assert!(late.2 <= early.2 + 150 * 1024, "all memory: {} then {} KiB", early.2, late.2);
     assert!(late.3 <= early.3 + 2, "descriptors: {} then {}", early.3, late.3);
     assert_eq!(client.tabs().await.unwrap().tabs.len(), 1);

@@ -1,4 +1,4 @@
-//! Playwright and Puppeteer over the raw endpoint, and clients that misbehave there.
+//! Playwright, Puppeteer and faulty clients on the raw CDP endpoint.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -25,11 +25,11 @@ async fn run_client(name: &str) {
         .output()
         .await
         .expect("node runs");
-    let said =
+    let printed =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains(": ok"), "{said}");
-    // They are gone, their sessions too, and the browser still works.
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains(": ok"), "{printed}");
+    // The clients and their sessions are closed, and the browser still works.
     let health = wait("the clients to leave", || {
         let (_, health) = browserd.get("/healthz");
         (health["raw_clients"] == 0).then_some(health)
@@ -39,21 +39,21 @@ async fn run_client(name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn playwright() {
+async fn playwright_works_over_raw_cdp() {
     run_client("playwright.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn puppeteer() {
+async fn puppeteer_works_over_raw_cdp() {
     run_client("puppeteer.mjs").await;
 }
 
-struct Raw(WebSocketStream<tokio::net::TcpStream>);
+struct RawClient(WebSocketStream<tokio::net::TcpStream>);
 
-impl Raw {
+impl RawClient {
     async fn connect(browserd: &Browserd) -> Self {
         let url = browserd.get("/json/version").1["webSocketDebuggerUrl"].as_str().unwrap().to_owned();
-        assert_eq!(browserd.word(), format!("ready http://{} {url}\n", browserd.address));
+        assert_eq!(browserd.status_line(), format!("ready http://{} {url}\n", browserd.address));
         let stream = tokio::net::TcpStream::connect(browserd.address).await.unwrap();
         Self(tokio_tungstenite::client_async(url, stream).await.unwrap().0)
     }
@@ -80,10 +80,10 @@ impl Raw {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_are_kept_apart_and_bounded() {
+async fn raw_clients_are_isolated_and_limited() {
     let browserd = Browserd::ready(&[RULE, "--max-response", "3000000"]);
-    let (mut one, mut two) = (Raw::connect(&browserd).await, Raw::connect(&browserd).await);
-    // The same id in both, at the same time.
+    let (mut one, mut two) = (RawClient::connect(&browserd).await, RawClient::connect(&browserd).await);
+    // Both use the same id at the same time.
     let (a, b) = tokio::join!(
         one.call(json!({"id": 5, "method": "Browser.getVersion"})),
         two.call(json!({"id": 5, "method": "Target.getTargets"}))
@@ -97,7 +97,7 @@ async fn clients_are_kept_apart_and_bounded() {
     let answer = one.call(evaluate(7, "6 * 7")).await.unwrap();
     assert_eq!((&answer["result"]["result"]["value"], &answer["sessionId"]), (&json!(42), &session));
     assert_eq!(two.call(evaluate(7, "6 * 7")).await.unwrap()["error"]["code"], -32001);
-    // Events of one's session do not reach the other: after enabling, only `one` hears of the console.
+    // Events of a session reach only its client.
     one.call(json!({"id": 8, "method": "Runtime.enable", "sessionId": session})).await.unwrap();
     one.0.send(Message::text(evaluate(9, "console.log('mine')").to_string())).await.unwrap();
     loop {
@@ -110,12 +110,12 @@ async fn clients_are_kept_apart_and_bounded() {
     let answer = two.call(json!({"id": 10, "method": "Browser.getVersion"})).await.unwrap();
     assert!(answer["result"].is_object());
 
-    // Errors and rubbish are answered, the connection stays.
+    // Errors and invalid messages get a reply; the connection stays open.
     assert_eq!(two.call(json!({"id": 11, "method": "No.such"})).await.unwrap()["error"]["code"], -32601);
     two.0.send(Message::text("not json")).await.unwrap();
     assert_eq!(two.next().await.unwrap()["error"]["code"], -32700);
 
-    // One that does not read is cut off; the other does not notice.
+    // A client that does not read is disconnected; the other is not affected.
     for id in 0..40 {
         let big = json!({
             "id": 100 + id, "method": "Runtime.evaluate", "sessionId": session,
@@ -125,14 +125,16 @@ async fn clients_are_kept_apart_and_bounded() {
             break;
         }
     }
-    wait("the slow client to go", || (browserd.get("/healthz").1["raw_clients"] == 1).then_some(()));
+    wait("the slow client to be disconnected", || {
+        (browserd.get("/healthz").1["raw_clients"] == 1).then_some(())
+    });
     let answer = two.call(json!({"id": 12, "method": "Browser.getVersion"})).await.unwrap();
     assert!(answer["result"].is_object());
 
-    // Close ends this client and nothing else.
+    // Browser.close only disconnects its client.
     assert!(two.call(json!({"id": 13, "method": "Browser.close"})).await.is_some());
     assert_eq!(two.next().await, None);
-    wait("it to go", || (browserd.get("/healthz").1["raw_clients"] == 0).then_some(()));
+    wait("the client to be disconnected", || (browserd.get("/healthz").1["raw_clients"] == 0).then_some(()));
     assert_eq!(browserd.get("/healthz").1["restarts"], 0);
     assert_eq!(browserd.get("/devtools/browser/wrong").0, 404);
 }

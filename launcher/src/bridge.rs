@@ -1,9 +1,9 @@
-//! Carries a client's debugging pipe to the browser and back.
+//! Forwards messages between a client's debugging pipe and the browser's.
 //!
-//! The launcher holds the browser's pipe itself until the browser has proved its sandbox; then every message goes
-//! through here. Messages pass as they are, with one exception: a client that names a download folder names one of the
-//! host (Playwright makes a new one for each run), which the browser does not see. It is given a folder of the sandbox
-//! instead, and finished downloads are moved to where the client expects them before it hears that they are finished.
+//! The launcher owns the browser's pipe until the browser's sandbox is verified. From then on every message passes
+//! through this module, unchanged with one exception: download folders. A client names a folder of the host (Playwright
+//! makes a new one for each run), which is not visible in the sandbox. The browser gets a staging folder of the sandbox
+//! instead. Finished downloads are moved to the client's folder before the client receives the event that reports them.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,13 +12,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use cdp_pipe::Decoder;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
 use crate::blueprint::STAGING;
-use crate::cdp::{Connection, Parts};
+use crate::cdp::{Connection, MAX_MESSAGE, Parts};
 
-/// Starts carrying; two threads that end with their pipes.
+/// Starts one thread for each direction. A thread ends when one of its pipes closes.
 pub(crate) fn start(
     client_in: OwnedFd,
     client_out: OwnedFd,
@@ -30,12 +31,12 @@ pub(crate) fn start(
     let outbound = Arc::clone(&downloads);
     spawn("client-to-browser", move || {
         let rewrite = |message: &[u8]| outbound.lock().ok()?.outbound(message);
-        // Either end closing is the end; dropping the browser's end tells the browser.
-        let _ = carry(client_in.into(), to_browser.into(), Vec::new(), rewrite);
+        // An error means that one end closed. Returning drops the browser's end, which tells the browser to quit.
+        let _ = forward(client_in.into(), to_browser.into(), &[], rewrite);
     })?;
     spawn("browser-to-client", move || {
         let rewrite = |message: &[u8]| downloads.lock().ok()?.inbound(message);
-        let _ = carry(from_browser.into(), client_out.into(), unread, rewrite);
+        let _ = forward(from_browser.into(), client_out.into(), &unread, rewrite);
     })
 }
 
@@ -43,32 +44,26 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.into()).stack_size(256 * 1024).spawn(work).map(drop)
 }
 
-/// Copies messages ended by zero bytes; `rewrite` may replace one. Clients may have set their pipes to non-blocking.
-fn carry(
+/// Forwards the messages in `unread`, then those read from `from`. `rewrite` may replace a message.
+fn forward(
     mut from: File,
     mut to: File,
-    mut pending: Vec<u8>,
+    unread: &[u8],
     rewrite: impl Fn(&[u8]) -> Option<Vec<u8>>,
 ) -> io::Result<()> {
-    let mut searched = 0;
+    let mut decoder = Decoder::new(MAX_MESSAGE);
+    decoder.feed(unread);
     let mut chunk = vec![0; 64 * 1024];
     loop {
-        while let Some(at) = pending[searched..].iter().position(|byte| *byte == 0) {
-            let end = searched + at;
-            match rewrite(&pending[..end]) {
-                Some(mut other) => {
-                    other.push(0);
-                    write_all(&mut to, &other)?;
-                }
-                None => write_all(&mut to, &pending[..=end])?,
+        while let Some(message) = decoder.next_message().map_err(io::Error::other)? {
+            match rewrite(message.payload()) {
+                Some(replacement) => write_all(&mut to, &cdp_pipe::encode(replacement))?,
+                None => write_all(&mut to, message.framed())?,
             }
-            pending.drain(..=end);
-            searched = 0;
         }
-        searched = pending.len();
         match from.read(&mut chunk) {
             Ok(0) => return Ok(()),
-            Ok(length) => pending.extend_from_slice(&chunk[..length]),
+            Ok(length) => decoder.feed(&chunk[..length]),
             Err(error) => wait_or_fail(&from, PollFlags::POLLIN, error)?,
         }
     }
@@ -84,25 +79,26 @@ fn write_all(to: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn wait_or_fail(file: &File, what: PollFlags, error: io::Error) -> io::Result<()> {
+/// Waits until `file` is ready if the client made its pipe non-blocking; returns every other error.
+fn wait_or_fail(file: &File, events: PollFlags, error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::Interrupted => Ok(()),
         io::ErrorKind::WouldBlock => {
-            poll(&mut [PollFd::new(file.as_fd(), what)], PollTimeout::NONE)?;
+            poll(&mut [PollFd::new(file.as_fd(), events)], PollTimeout::NONE)?;
             Ok(())
         }
         _ => Err(error),
     }
 }
 
-/// The folders of the host that clients named for downloads, and their stand-ins inside.
+/// The host folders that the client named for downloads, and their staging folders in the sandbox.
 #[derive(Debug)]
 pub(crate) struct Downloads {
-    /// The host's side of the staging folder.
+    /// The parent of the staging folders, as a path on the host.
     staging: PathBuf,
-    /// Folders that are the same inside and outside and need no stand-in.
+    /// Folders that have the same path inside the sandbox and need no staging folder.
     shared: Vec<PathBuf>,
-    /// The n-th stand-in leads to the n-th folder.
+    /// Downloads in staging folder `n` are moved to `folders[n]`.
     folders: Vec<PathBuf>,
     owner: Option<u32>,
 }
@@ -112,7 +108,7 @@ impl Downloads {
         Downloads { staging: staging.to_owned(), shared, folders: Vec::new(), owner }
     }
 
-    /// A message of the client; `Some` when it must be changed.
+    /// Handles a message of the client. Returns a replacement if it names a host folder.
     fn outbound(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         if !contains(message, b"setDownloadBehavior") {
             return None;
@@ -136,16 +132,16 @@ impl Downloads {
 
     fn add(&mut self, folder: PathBuf) -> io::Result<usize> {
         let number = self.folders.len();
-        let stand_in = self.staging.join(number.to_string());
-        fs::create_dir(&stand_in)?;
+        let staging = self.staging.join(number.to_string());
+        fs::create_dir(&staging)?;
         if let Some(uid) = self.owner {
-            std::os::unix::fs::lchown(&stand_in, Some(uid), Some(uid))?;
+            std::os::unix::fs::lchown(&staging, Some(uid), Some(uid))?;
         }
         self.folders.push(folder);
         Ok(number)
     }
 
-    /// A message of the browser; moves what is finished, and gives the client its own paths back.
+    /// Handles a message of the browser. When a download is complete, moves it and returns the event with the host path.
     fn inbound(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         if self.folders.is_empty() || !contains(message, b"downloadProgress") {
             return None;
@@ -158,21 +154,21 @@ impl Downloads {
         }
         for (number, folder) in self.folders.iter().enumerate() {
             if let Err(error) = move_finished(&self.staging.join(number.to_string()), folder) {
-                eprintln!("browser-launcher: a download could not be moved to {}: {error}", folder.display());
+                eprintln!("browser-launcher: cannot move a download to {}: {error}", folder.display());
             }
         }
-        let inside = PathBuf::from(message["params"]["filePath"].as_str()?);
-        let rest = inside.strip_prefix(STAGING).ok()?;
+        let staged = PathBuf::from(message["params"]["filePath"].as_str()?);
+        let rest = staged.strip_prefix(STAGING).ok()?;
         let mut parts = rest.components();
         let number: usize = parts.next()?.as_os_str().to_str()?.parse().ok()?;
-        let outside = self.folders.get(number)?.join(parts.as_path());
-        message["params"]["filePath"] = json!(outside.to_str()?);
+        let host_path = self.folders.get(number)?.join(parts.as_path());
+        message["params"]["filePath"] = json!(host_path.to_str()?);
         Some(message.to_string().into_bytes())
     }
 }
 
-/// Moves finished files. The folder is writable by the browser, so nothing in it is trusted: only plain files with one
-/// name are taken, links are never followed, and the names come from the folder itself and cannot lead out of it.
+/// Moves finished files. The browser can write to `from`, so its content is not trusted: only regular files with one
+/// hard link are moved, O_NOFOLLOW refuses symbolic links, and file names come from readdir and contain no slash.
 fn move_finished(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
@@ -192,7 +188,7 @@ fn move_finished(from: &Path, to: &Path) -> io::Result<()> {
         if !meta.is_file() || meta.nlink() != 1 {
             continue;
         }
-        // Copied, not renamed: the browser may still hold the file open, and the copy belongs to the client's user.
+        // Copied instead of renamed: the browser may have the file open, and the copy is owned by the client's user.
         let mut target =
             File::options().write(true).create_new(true).mode(0o600).open(to.join(entry.file_name()))?;
         io::copy(&mut source, &mut target)?;
@@ -214,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_pass_unchanged_in_both_directions_until_an_end_closes() {
+    fn messages_are_forwarded_unchanged_in_both_directions_until_one_end_closes() {
         let folder = tempfile::tempdir().expect("folder");
         let (client_read, client_write) = pipe();
         let (answer_read, answer_write) = pipe();
@@ -242,14 +238,18 @@ mod tests {
     }
 
     #[test]
-    fn a_download_lands_where_the_client_wants_it() {
+    fn a_finished_download_is_moved_to_the_folder_that_the_client_named() {
         let staging = tempfile::tempdir().expect("folder");
         let wanted = tempfile::tempdir().expect("folder");
         let mut downloads = Downloads::new(staging.path(), vec!["/shared".into()], None);
         let ask = |path: &str| {
             json!({"id": 1, "method": "Browser.setDownloadBehavior", "params": {"behavior": "allowAndName", "downloadPath": path}}).to_string()
         };
-        assert_eq!(downloads.outbound(ask("/shared/x").as_bytes()), None, "a folder that the browser sees");
+        assert_eq!(
+            downloads.outbound(ask("/shared/x").as_bytes()),
+            None,
+            "the folder is visible in the sandbox"
+        );
         assert_eq!(downloads.outbound(b"{\"id\":2,\"method\":\"Page.enable\"}"), None);
         let changed =
             downloads.outbound(ask(wanted.path().to_str().expect("utf-8")).as_bytes()).expect("changed");

@@ -1,7 +1,7 @@
-//! The Chrome DevTools Protocol over the debugging pipe: JSON messages, each ended by a zero byte.
+//! A small blocking client for the Chrome DevTools Protocol over the debugging pipe.
 //!
-//! Small and blocking on purpose: enough to know that the browser answers, to open a page and look at it. Callers with a
-//! client of their own take the two ends with [`Connection::into_parts`].
+//! It does what the launcher needs: check that the browser answers, open a page and inspect it. Callers with a client of
+//! their own take the two ends with [`Connection::into_parts`].
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,11 +9,12 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use cdp_pipe::{Decoder, MessageTooLarge};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
-/// Screenshots and PDF files arrive as one message; nothing sensible is larger.
-const MAX_MESSAGE: usize = 256 << 20;
+/// The largest message accepted. A screenshot or PDF file is one message.
+pub(crate) const MAX_MESSAGE: usize = 256 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CdpError {
@@ -23,10 +24,20 @@ pub enum CdpError {
     Timeout(String),
     #[error("the browser refused `{method}`: {message}")]
     Refused { method: String, message: String },
-    #[error("the browser sent something that is not a message: {0}")]
-    Malformed(String),
-    #[error("the debugging pipe failed: {0}")]
+    #[error("the browser sent a message that is not JSON")]
+    Malformed(#[source] serde_json::Error),
+    #[error(transparent)]
+    TooLarge(#[from] MessageTooLarge),
+    #[error("reading or writing the debugging pipe failed")]
     Io(#[from] io::Error),
+}
+
+impl CdpError {
+    /// The error and its causes in one line, for a report that stores text.
+    pub(crate) fn with_causes(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
 }
 
 /// An open debugging pipe.
@@ -34,19 +45,18 @@ pub enum CdpError {
 pub struct Connection {
     from_browser: File,
     to_browser: File,
-    buffer: Vec<u8>,
-    /// How much of `buffer` is known to hold no end of message.
-    searched: usize,
+    decoder: Decoder,
+    /// Events that no caller has waited for yet.
     events: VecDeque<Value>,
     last_id: u64,
 }
 
-/// The two ends, and what was read but not yet used.
+/// The two ends of the pipe and the bytes that were read but not used.
 #[derive(Debug)]
 pub struct Parts {
     pub from_browser: OwnedFd,
     pub to_browser: OwnedFd,
-    /// Complete messages and the start of one, exactly as the browser sent them.
+    /// Complete messages and possibly the start of one, framed as on the pipe.
     pub unread: Vec<u8>,
 }
 
@@ -55,19 +65,18 @@ impl Connection {
         Connection {
             from_browser: from_browser.into(),
             to_browser: to_browser.into(),
-            buffer: Vec::new(),
-            searched: 0,
+            decoder: Decoder::new(MAX_MESSAGE),
             events: VecDeque::new(),
             last_id: 0,
         }
     }
 
-    /// Calls a method of the browser and waits for its answer.
+    /// Calls a method of the browser and waits for its reply.
     pub fn call(&mut self, method: &str, params: Value, limit: Duration) -> Result<Value, CdpError> {
         self.call_in(None, method, params, limit)
     }
 
-    /// Calls a method in a session, which is an attached page.
+    /// Calls a method in the session of an attached page.
     pub fn call_in(
         &mut self,
         session: Option<&str>,
@@ -80,7 +89,7 @@ impl Connection {
         loop {
             let mut message = self.receive(deadline, method)?;
             if message.get("id").and_then(Value::as_u64) != Some(id) {
-                // Answers to calls that timed out are dropped; events are kept.
+                // Replies to calls that timed out are dropped; events are kept.
                 if message.get("id").is_none() {
                     self.events.push_back(message);
                 }
@@ -94,20 +103,18 @@ impl Connection {
         }
     }
 
-    /// Sends a call without waiting for its answer; returns its id.
+    /// Sends a call without waiting for its reply. Returns its id.
     pub fn send(&mut self, session: Option<&str>, method: &str, params: Value) -> Result<u64, CdpError> {
         self.last_id += 1;
         let mut message = json!({ "id": self.last_id, "method": method, "params": params });
         if let Some(session) = session {
             message["sessionId"] = json!(session);
         }
-        let mut bytes = message.to_string().into_bytes();
-        bytes.push(0);
-        self.to_browser.write_all(&bytes)?;
+        self.to_browser.write_all(&cdp_pipe::encode(message.to_string()))?;
         Ok(self.last_id)
     }
 
-    /// Waits for an event by its name, among those already here first.
+    /// Returns the first event of this name, or waits for one.
     pub fn wait_event(&mut self, method: &str, limit: Duration) -> Result<Value, CdpError> {
         let is_wanted = |event: &Value| event.get("method").and_then(Value::as_str) == Some(method);
         if let Some(at) = self.events.iter().position(is_wanted) {
@@ -127,8 +134,8 @@ impl Connection {
 
     fn receive(&mut self, deadline: Instant, waiting_for: &str) -> Result<Value, CdpError> {
         loop {
-            if let Some(message) = self.next_message()? {
-                return Ok(message);
+            if let Some(message) = self.decoder.next_message()? {
+                return serde_json::from_slice(message.payload()).map_err(CdpError::Malformed);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -144,41 +151,18 @@ impl Connection {
             let mut chunk = [0; 64 * 1024];
             match self.from_browser.read(&mut chunk) {
                 Ok(0) => return Err(CdpError::Closed),
-                Ok(length) => self.buffer.extend_from_slice(&chunk[..length]),
+                Ok(length) => self.decoder.feed(&chunk[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    fn next_message(&mut self) -> Result<Option<Value>, CdpError> {
-        match self.buffer[self.searched..].iter().position(|byte| *byte == 0) {
-            Some(at) => {
-                let end = self.searched + at;
-                let message = serde_json::from_slice(&self.buffer[..end])
-                    .map_err(|error| CdpError::Malformed(error.to_string()))?;
-                self.buffer.drain(..=end);
-                self.searched = 0;
-                Ok(Some(message))
-            }
-            None if self.buffer.len() > MAX_MESSAGE => {
-                Err(CdpError::Malformed("a message without end".into()))
-            }
-            None => {
-                self.searched = self.buffer.len();
-                Ok(None)
-            }
-        }
-    }
-
-    /// Gives the pipe to a client of the caller's own. Events that were kept go with it.
+    /// Hands the pipe over to another client, together with the kept events and the unread bytes.
     pub fn into_parts(self) -> Parts {
-        let mut unread = Vec::new();
-        for event in &self.events {
-            unread.extend_from_slice(event.to_string().as_bytes());
-            unread.push(0);
-        }
-        unread.extend_from_slice(&self.buffer);
+        let mut unread: Vec<u8> =
+            self.events.iter().flat_map(|event| cdp_pipe::encode(event.to_string())).collect();
+        unread.extend(self.decoder.into_unread());
         Parts { from_browser: self.from_browser.into(), to_browser: self.to_browser.into(), unread }
     }
 }
@@ -189,8 +173,8 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::thread::JoinHandle;
 
-    /// A browser that answers every message with the given bytes (`ID` replaced by the message's id).
-    fn scripted(answers: &'static [&'static [u8]]) -> (Connection, JoinHandle<()>) {
+    /// A fake browser that replies to each message with the given bytes (`ID` is replaced by the message's id).
+    fn scripted_browser(answers: &'static [&'static [u8]]) -> (Connection, JoinHandle<()>) {
         let (to_read, to_write) = nix::unistd::pipe().expect("pipe");
         let (from_read, from_write) = nix::unistd::pipe().expect("pipe");
         let browser = std::thread::spawn(move || {
@@ -201,7 +185,7 @@ mod tests {
                 input.read_until(0, &mut message).expect("a message");
                 let message: Value = serde_json::from_slice(&message[..message.len() - 1]).expect("json");
                 let answer = String::from_utf8_lossy(answer).replace("ID", &message["id"].to_string());
-                // Byte by byte in two parts: messages do not arrive whole.
+                // Written in two parts, because a read may end inside a message.
                 let (first, second) = answer.as_bytes().split_at(answer.len() / 2);
                 output.write_all(first).expect("write");
                 std::thread::sleep(Duration::from_millis(5));
@@ -214,8 +198,8 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(5);
 
     #[test]
-    fn answers_are_matched_and_events_kept() {
-        let (mut cdp, browser) = scripted(&[
+    fn replies_reach_their_calls_and_events_are_kept() {
+        let (mut cdp, browser) = scripted_browser(&[
             b"{\"method\":\"Target.targetCreated\",\"params\":{\"n\":1}}\0{\"id\":ID,\"result\":{\"product\":\"X\"}}\0",
             b"{\"id\":99,\"result\":{}}\0{\"id\":ID,\"error\":{\"message\":\"no such thing\"}}\0",
         ]);
@@ -228,8 +212,8 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_a_timeout_and_garbage_an_error() {
-        let (mut cdp, _browser) = scripted(&[b"", b"not json\0"]);
+    fn silence_is_a_timeout_and_an_invalid_message_is_an_error() {
+        let (mut cdp, _browser) = scripted_browser(&[b"", b"not json\0"]);
         let started = Instant::now();
         assert!(
             matches!(cdp.call("A", json!({}), Duration::from_millis(50)), Err(CdpError::Timeout(method)) if method == "A")
@@ -239,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_when_the_pipe_is_handed_on() {
+    fn handing_the_pipe_over_loses_no_bytes() {
         let (mut cdp, browser) =
-            scripted(&[b"{\"method\":\"E\"}\0{\"id\":ID,\"result\":{}}\0{\"id\":7,\"re"]);
-        cdp.call("A", json!({}), LIMIT).expect("answer");
+            scripted_browser(&[b"{\"method\":\"E\"}\0{\"id\":ID,\"result\":{}}\0{\"id\":7,\"re"]);
+        cdp.call("A", json!({}), LIMIT).expect("a reply");
         browser.join().expect("script");
-        // What is still in the pipe may or may not have been read along with the answer.
+        // The rest may still be in the pipe, or was read together with the reply.
         let parts = cdp.into_parts();
         let mut rest = parts.unread;
         File::from(parts.from_browser).read_to_end(&mut rest).expect("rest");

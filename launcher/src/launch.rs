@@ -387,7 +387,7 @@ impl Browser {
         let log = self.log.tail();
         match log.contains("No usable sandbox") {
             true => LaunchError::InnerSandbox { seen: "it found no usable sandbox".into(), log },
-            false => LaunchError::Browser { problem: error.to_string(), log },
+            false => LaunchError::Browser { problem: error.with_causes(), log },
         }
     }
 

@@ -1,19 +1,18 @@
-//! The one list of what a confined browser may never reach: data, with a reason for every row.
+//! The list of addresses and names that a confined browser may never reach, each with a reason.
 //!
-//! Packet filters are rendered from it and proxies ask it, so that both refuse the same things. It is free of any
-//! mechanism.
+//! Packet filter rules are rendered from it and proxies query it, so both refuse the same destinations.
 
 use ipnet::IpNet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
-/// Why an address or a name is never reached.
+/// Why an address or a name is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reason {
-    /// The sort of thing it is.
+    /// The category.
     pub kind: Kind,
-    /// One line for people; fits after "10.0.0.1 is".
+    /// One line that continues "10.0.0.1 is".
     pub text: &'static str,
 }
 
@@ -23,43 +22,47 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The sorts of denied things.
+/// The categories of denied destinations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The host itself, in one of the spellings of "here".
+    /// The host itself: loopback and unspecified addresses.
     Loopback,
-    /// A private network: RFC 1918, unique local, carrier-grade NAT, names of a local network.
+    /// A private network: RFC 1918, unique local, carrier-grade NAT, local names.
     Private,
-    /// The link, without a router.
+    /// Link-local addresses.
     LinkLocal,
-    /// A cloud's service for its own machines. It hands out credentials.
+    /// A cloud's service for its own machines. It issues credentials.
     Metadata,
-    /// Many receivers at once.
+    /// Multicast and broadcast.
     Multicast,
-    /// Not handed out to anybody.
+    /// Not assigned.
     Reserved,
-    /// An IPv4 address inside an IPv6 one: a way around every IPv4 rule.
+    /// An IPv6 address that embeds an IPv4 address and could bypass IPv4 rules.
     Embedded,
-    /// For examples in documents. Nothing lives there, except in laboratories.
+    /// Reserved for documentation. Only test networks use these addresses.
     Documentation,
 }
 
-/// A range of addresses that is never reached.
+/// A denied range of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// The addresses.
     pub net: IpNet,
-    /// Why.
+    /// Why it is denied.
     pub reason: Reason,
 }
 
 use Kind::*;
 
-/// First match gives the reason, so single addresses stand before the ranges around them.
+/// The first match gives the reason, so single addresses precede the ranges that contain them.
 const RANGES: &[(&str, Kind, &str)] = &[
     ("169.254.169.254/32", Metadata, "a cloud metadata service"),
     ("169.254.170.2/32", Metadata, "a cloud credentials service for containers"),
-    ("168.63.129.16/32", Metadata, "a cloud host agent (Azure): looks public, exists only inside"),
+    (
+        "168.63.129.16/32",
+        Metadata,
+        "a cloud host agent (Azure): a public address that exists only inside the cloud",
+    ),
     ("100.100.100.200/32", Metadata, "a cloud metadata service (Alibaba)"),
     ("192.0.0.192/32", Metadata, "a cloud metadata service (Oracle, old)"),
     ("0.0.0.0/8", Loopback, "this host (RFC 1122): Linux connects 0.0.0.0 to loopback"),
@@ -99,16 +102,16 @@ const RANGES: &[(&str, Kind, &str)] = &[
     ("fe80::/10", LinkLocal, "link-local (RFC 4291)"),
     ("fec0::/10", Private, "site-local, retired (RFC 3879)"),
     ("ff00::/8", Multicast, "multicast"),
-    // Only 2000::/3 is handed out as global unicast; these three are all the rest.
+    // Only 2000::/3 is assigned as global unicast. These three ranges cover the rest.
     ("::/3", Reserved, "not global unicast"),
     ("4000::/2", Reserved, "not global unicast"),
     ("8000::/1", Reserved, "not global unicast"),
 ];
 
-/// A leading `*` stands for every name that ends so.
+/// A leading `*` matches every name with this suffix.
 ///
-/// Names are refused for a clear message and to keep the resolver quiet. The boundary is the list of addresses,
-/// applied to every address that a name leads to.
+/// Names are refused early to give a clear message and to spare the resolver. The security boundary is the list of
+/// addresses, which is applied to every address that a name resolves to.
 const NAMES: &[(&str, Reason)] = &[
     ("localhost", HERE),
     ("*.localhost", HERE),
@@ -135,21 +138,21 @@ const CLUSTER_NAME: Reason = Reason { kind: Private, text: "a service of a clust
 
 static PARSED: LazyLock<Vec<Range>> = LazyLock::new(|| {
     let row = |&(net, kind, text): &(&str, Kind, &'static str)| Range {
-        net: net.parse().expect("a test reads every row"),
+        net: net.parse().expect("a test parses every row"),
         reason: Reason { kind, text },
     };
     RANGES.iter().map(row).collect()
 });
 
-/// All denied ranges; the first that contains an address gives its reason.
+/// All denied ranges. The first that contains an address gives its reason.
 pub fn ranges() -> &'static [Range] {
     &PARSED
 }
 
-/// Why this address is never reached, if it is not.
+/// Why this address is denied; `None` if it is allowed.
 ///
-/// An IPv6 address that leads to a denied IPv4 address is denied for the reason of that one; every other address with
-/// an IPv4 address inside is denied as such.
+/// An IPv6 address that embeds a denied IPv4 address is denied for the reason of that one. Every other IPv6 address that
+/// embeds an IPv4 address is denied as [`Kind::Embedded`].
 pub fn denied(address: IpAddr) -> Option<&'static Reason> {
     let inner = match address {
         IpAddr::V4(_) => None,
@@ -162,7 +165,7 @@ fn listed(address: IpAddr) -> Option<&'static Reason> {
     ranges().iter().find(|range| range.net.contains(&address)).map(|range| &range.reason)
 }
 
-/// Why this name is never resolved, if it is not. Case and a final dot do not matter.
+/// Why this name is denied; `None` if it is allowed. Case and a final dot are ignored.
 pub fn denied_name(name: &str) -> Option<&'static Reason> {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     let fits = |pattern: &str| match pattern.strip_prefix('*') {
@@ -172,19 +175,19 @@ pub fn denied_name(name: &str) -> Option<&'static Reason> {
     NAMES.iter().find(|(pattern, _)| fits(pattern)).map(|(_, reason)| reason)
 }
 
-/// The IPv4 address that an IPv6 address leads to: mapped, translated, compatible, NAT64, 6to4, Teredo.
+/// The IPv4 address that an IPv6 address embeds: mapped, translated, compatible, NAT64, 6to4, Teredo.
 ///
-/// `::` and `::1` are themselves, not IPv4-compatible addresses.
+/// `::` and `::1` are not treated as IPv4-compatible addresses.
 pub fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let last = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0, 0, 0, 0, 0xffff, 0, high, low] => Some(last(high, low)),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(last(high, low)),
-        // A /96 below the local prefix is the usual length; RFC 6052 has others, and the whole prefix is denied anyway.
+        // A /96 below the local prefix is the usual length. RFC 6052 allows others; the whole prefix is denied anyway.
         [0x64, 0xff9b, 1, _, _, _, high, low] => Some(last(high, low)),
         [0x2002, high, low, ..] => Some(last(high, low)),
-        // Teredo writes the client's address inverted.
+        // Teredo stores the client's address inverted.
         [0x2001, 0, .., high, low] => Some(last(!high, !low)),
         _ => None,
     }
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_beside_a_range_is_open() {
+    fn addresses_next_to_a_denied_range_are_allowed() {
         for open in [
             "1.1.1.1",
             "9.255.255.255",
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_the_ones_people_look_for() {
+    fn addresses_are_denied_with_the_most_specific_kind() {
         for (address, expected) in [
             ("169.254.169.254", Metadata),
             ("168.63.129.16", Metadata),
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ipv4_address_inside_is_judged_first() {
+    fn an_embedded_ipv4_address_determines_the_reason() {
         for (address, expected) in [
             ("::ffff:10.0.0.1", Private),
             ("::ffff:169.254.169.254", Metadata),
@@ -276,9 +279,9 @@ mod tests {
             ("64:ff9b::169.254.169.254", Metadata),
             ("64:ff9b:1::10.0.0.1", Private),
             ("2002:a00:1::1", Private),
-            // Teredo of client 192.168.0.1, written inverted.
+            // Teredo for the client 192.168.0.1, inverted.
             ("2001:0:1:2:3:4:3f57:fffe", Private),
-            // A public address inside does not open the outer one.
+            // A public embedded address does not make the outer one allowed.
             ("::ffff:8.8.8.8", Embedded),
             ("64:ff9b::8.8.8.8", Embedded),
             ("2002:808:808::", Embedded),
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_denied_with_everything_below_them() {
+    fn denied_names_include_their_subdomains() {
         for name in [
             "localhost",
             "LOCALHOST.",
@@ -308,12 +311,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_standard_library_calls_special_is_denied(bits in any::<u32>()) {
+        fn special_addresses_of_the_standard_library_are_denied(bits in any::<u32>()) {
             let v4 = Ipv4Addr::from(bits);
             let special = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
                 || v4.is_broadcast() || v4.is_documentation() || v4.is_unspecified();
             prop_assert!(!special || denied(v4.into()).is_some());
-            // ... and in every spelling as an IPv6 address, public ones included.
+            // Every IPv6 form is denied too, even of public addresses.
             let [a, b, c, d] = v4.octets().map(u16::from);
             let (high, low) = (a << 8 | b, c << 8 | d);
             for outer in [
@@ -334,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn no_ipv6_address_outside_global_unicast_is_open(bits in any::<u128>()) {
+        fn ipv6_addresses_outside_global_unicast_are_denied(bits in any::<u128>()) {
             let v6 = Ipv6Addr::from(bits);
             let open = denied(v6.into()).is_none();
             prop_assert!(!open || bits >> 125 == 1);
@@ -344,7 +347,7 @@ mod tests {
         }
 
         #[test]
-        fn small_ipv6_prefixes_are_hit_as_well(
+        fn addresses_in_small_ipv6_prefixes_are_denied(
             prefix in prop::sample::select(vec![0u128, 0x64 << 112, 0xfc << 120, 0xfe8 << 116, 0xff << 120, 0x2002 << 112]),
             rest in any::<u64>(),
         ) {

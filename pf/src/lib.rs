@@ -1,14 +1,13 @@
-//! Egress as data: which clone may reach what.
+//! The egress policy: which addresses a clone may reach.
 //!
-//! One [`Policy`] is rendered to two rulesets, [`nftables`] for Linux and [`pf_conf`] for FreeBSD, that mean the same:
-//! the pool's networks are blocked, and membership of one set *grants* a clone the public Internet and one resolver.
-//! Losing the set therefore cuts the clones off and never opens the LAN. What stays blocked for members too is one
-//! list, [`deny`], which egress proxies use as well.
+//! One [`Policy`] is rendered to two equivalent rulesets, [`nftables`] for Linux and [`pf_conf`] for FreeBSD. Both block
+//! the clones' networks. Membership of one set *grants* a clone access to the public Internet and to one resolver, so
+//! losing the set cuts the clones off and never opens the LAN. The ranges in [`deny`] stay blocked for members too;
+//! egress proxies use the same list.
 //!
-//! A ruleset that is gone cannot block anything. So the crate also proves that the loaded rules are the rendered ones
-//! and tells at once when they change: [`linux::Firewall`] with the kernel's own words over netlink, [`pfctl`] by
-//! building the commands and reading their output (portable, so that it is tested everywhere; running them is the
-//! caller's affair).
+//! Rules that are not loaded block nothing. The crate therefore also verifies that the loaded rules are the rendered
+//! ones and reports changes. [`linux::Firewall`] uses netlink. [`pfctl`] builds commands and parses their output; the
+//! caller runs them. It is portable, so its tests run on every system.
 
 pub mod deny;
 #[cfg(target_os = "linux")]

@@ -1,30 +1,30 @@
-//! The policy as an nftables ruleset: text that an administrator can read and `nft -f` loads as one transaction.
+//! Renders the policy as an nftables ruleset: readable text that `nft -f` loads as one transaction.
 //!
-//! How it fails closed:
-//! - every packet of a clone is looked up in the members' set, not only the first of a connection. Taking a clone out
-//!   of the set cuts what is established too, whatever connection tracking remembers;
-//! - a link carries exactly one clone, and only that clone's own addresses may come out of it;
-//! - the links are listed by name, not by pattern: two daemons with different pools never match each other's.
+//! It fails closed:
+//! - every packet of a clone is looked up in the set of members, not only the first of a connection. Removing a clone
+//!   from the set also cuts its established connections, whatever connection tracking contains;
+//! - each link belongs to exactly one clone, and only that clone's addresses are accepted as sources;
+//! - links are matched by name and not by pattern, so two daemons with different slots never match each other's links.
 //!
-//! `accept` ends only this table's part: an administrator's own rules can still refuse, never the other way round.
+//! `accept` only ends the evaluation of this table. An administrator's rules in other tables can still drop the packet.
 
 use crate::policy::Policy;
 use ipnet::IpNet;
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
 
-/// DNS, and DNS over TLS or QUIC: closed except towards the one resolver.
+/// DNS, and DNS over TLS or QUIC: blocked except to the configured resolver.
 const DNS_PORTS: &str = "{ 53, 853 }";
 
-/// The ruleset, with these members. Loading it replaces the whole table at once.
+/// Renders the ruleset with these members. Loading it replaces the whole table atomically.
 ///
-/// Members that are no slot's addresses are left out: the anti-spoofing rules would stop them anyway.
+/// Addresses that belong to no slot are left out: the anti-spoofing rules would drop their packets anyway.
 pub fn render<'a>(policy: &Policy, members: impl IntoIterator<Item = &'a IpAddr>) -> String {
     let table = &policy.table;
     let members: Vec<IpAddr> =
         members.into_iter().copied().filter(|ip| policy.is_slot_address(*ip)).collect();
     let mut text = format!(
-        "# Egress of browser clones. Generated from the policy; loading it replaces the table at once.\n\
+        "# Egress of browser clones. Generated from the policy. Loading it replaces the table atomically.\n\
          table inet {table}\n\
          delete table inet {table}\n\
          table inet {table} {{\n"
@@ -50,7 +50,7 @@ fn sets(text: &mut String, policy: &Policy, members: &[IpAddr]) {
 
     for (family, v4) in [("4", true), ("6", false)] {
         let kind = if v4 { "ipv4_addr" } else { "ipv6_addr" };
-        let nets = policy.pool.iter().filter(|net| is_v4(net) == v4);
+        let nets = policy.networks.iter().filter(|net| is_v4(net) == v4);
         set(text, &format!("pool{family}"), kind, "constant, interval", nets);
         let host = policy.host.iter().filter(|ip| ip.is_ipv4() == v4);
         set(text, &format!("host{family}"), kind, "constant", host);
@@ -64,7 +64,7 @@ fn is_v4(net: &IpNet) -> bool {
     matches!(net, IpNet::V4(_))
 }
 
-/// A named set, one line for its type and its elements wrapped.
+/// Writes a named set with four elements per line.
 fn set<T: Display>(
     text: &mut String,
     name: &str,
@@ -77,7 +77,7 @@ fn set<T: Display>(
         let _ = writeln!(text, "        flags {flags}");
     }
     let elements: Vec<String> = elements.map(|element| element.to_string()).collect();
-    // An empty list is a syntax error; no list is an empty set.
+    // nft rejects an empty list. A set without a list is empty.
     if !elements.is_empty() {
         text.push_str("        elements = {\n");
         for line in elements.chunks(4) {
@@ -88,10 +88,10 @@ fn set<T: Display>(
     text.push_str("    }\n");
 }
 
-/// The denied ranges, each with its reason beside it.
+/// Writes the denied ranges, each with its reason as a comment.
 fn denied(text: &mut String, policy: &Policy, v4: bool) {
     let (name, kind) = if v4 { ("denied4", "ipv4_addr") } else { ("denied6", "ipv6_addr") };
-    // Rows lie inside each other on purpose (one reason each); the kernel gets them merged.
+    // Some ranges contain others, because each has its own reason. auto-merge joins them.
     let _ = writeln!(
         text,
         "    set {name} {{\n        type {kind}\n        flags constant, interval\n        auto-merge\n        elements = {{"
@@ -111,16 +111,16 @@ fn chains(text: &mut String, policy: &Policy) {
     let answers = format!("tcp sport {port} ct state established ct direction reply");
     let resolver = policy.resolver.map(|resolver| (family(resolver), resolver));
 
-    // Before connection tracking: what is forged leaves no trace there.
+    // Priority raw runs before connection tracking, so packets with forged sources create no entries.
     chain(
         text,
         "prerouting",
         Some("filter hook prerouting priority raw"),
         [
             "iifname @links goto check_source".into(),
-            "iifname != \"lo\" ip saddr @pool4 counter drop comment \"a clone's address from elsewhere\""
+            "iifname != \"lo\" ip saddr @pool4 counter drop comment \"clone address from another link\""
                 .into(),
-            "iifname != \"lo\" ip6 saddr @pool6 counter drop comment \"a clone's address from elsewhere\""
+            "iifname != \"lo\" ip6 saddr @pool6 counter drop comment \"clone address from another link\""
                 .into(),
         ],
     );
@@ -129,9 +129,9 @@ fn chains(text: &mut String, policy: &Policy) {
         "check_source",
         None,
         [
-            // Neighbour discovery speaks from the link itself; neither address is ever a member.
+            // Neighbour discovery uses these source addresses. Neither is ever a member.
             format!("ip6 saddr {{ ::, fe80::/10 }} {neighbours}"),
-            // A source route is followed after these rules have seen the packet, to where they never looked.
+            // A source route changes the destination after these rules have checked it.
             "ip hdrlength > 5 counter drop comment \"IP options\"".into(),
             "iifname . ip saddr @own4 accept".into(),
             "iifname . ip6 saddr @own6 accept".into(),
@@ -172,7 +172,7 @@ fn chains(text: &mut String, policy: &Policy) {
         "ip6 daddr @host6 counter drop comment \"host address\"".into(),
     ]);
     if let Some(external) = &policy.external {
-        member.push(format!("oifname != \"{external}\" counter drop comment \"not the way out\""));
+        member.push(format!("oifname != \"{external}\" counter drop comment \"not the external interface\""));
     }
     member.push("accept".into());
     chain(text, "member", None, member);
@@ -195,7 +195,7 @@ fn chains(text: &mut String, policy: &Policy) {
             ),
             format!("ip daddr @{members4} oifname . ip daddr @own4 {icmp_errors}"),
             format!("ip6 daddr @{members6} oifname . ip6 daddr @own6 {icmp_errors}"),
-            "counter drop comment \"nobody calls a clone\"".into(),
+            "counter drop comment \"not a permitted caller\"".into(),
         ],
     );
 
@@ -221,10 +221,10 @@ fn chains(text: &mut String, policy: &Policy) {
         Some("filter hook output priority filter"),
         [
             "oifname @links goto host_to_clone".into(),
-            // A client whose clone went away tries again for minutes, by then along the default route: neither the
-            // network outside nor connection tracking shall hear of it.
-            "oifname != \"lo\" ip daddr @pool4 counter drop comment \"a clone that is gone\"".into(),
-            "oifname != \"lo\" ip6 daddr @pool6 counter drop comment \"a clone that is gone\"".into(),
+            // A client of a destroyed clone retries for minutes. Without the link, its packets take the default route:
+            // they must neither leave the host nor enter connection tracking.
+            "oifname != \"lo\" ip daddr @pool4 counter drop comment \"no clone at this address\"".into(),
+            "oifname != \"lo\" ip6 daddr @pool6 counter drop comment \"no clone at this address\"".into(),
         ],
     );
     let mut from_host = vec![
@@ -250,9 +250,9 @@ fn chains(text: &mut String, policy: &Policy) {
     from_host.push("counter drop comment \"not the control plane\"".into());
     chain(text, "host_to_clone", None, from_host);
 
-    // Addresses that mean something outside need no translation.
+    // Publicly routable addresses need no translation.
     let private = |net: &&IpNet| crate::deny::denied(net.network()).is_some();
-    let masquerade = policy.pool.iter().filter(private).map(|net| {
+    let masquerade = policy.networks.iter().filter(private).map(|net| {
         let (family, members) = if is_v4(net) { ("ip", members4) } else { ("ip6", &members6) };
         format!("{family} saddr {net} {family} saddr @{members} oifname != @links masquerade")
     });

@@ -1,14 +1,14 @@
-//! The policy as a PF anchor for FreeBSD, and the lines that pf.conf needs to use it.
+//! Renders the policy as a PF anchor for FreeBSD, and the lines that pf.conf needs to use it.
 //!
-//! Rules are written the way `pfctl -s rules` lists them: one rule a line, no macros, no lists. So what is loaded can
-//! be compared with what was rendered, line by line. Every rule has a label, for the counters of `pfctl -s labels`, and
-//! because pfctl's optimiser neither moves nor merges rules that have one.
+//! Rules are written as `pfctl -s rules` lists them: one rule per line, no macros, no lists. The loaded rules can thus be
+//! compared with the rendered ones line by line. Every rule has a label: `pfctl -s labels` shows counters for it, and
+//! pfctl's optimiser neither moves nor merges rules with labels.
 //!
-//! All clones are behind one bridge. PF sees what enters and leaves the bridge itself; what goes from one member to
-//! another it never sees, so the members must be `private` (the caller makes them so).
+//! All clones are on one bridge. PF filters packets that enter or leave the bridge interface. It never sees packets
+//! between two members, so the caller must make the members `private`.
 //!
-//! The members' table lives in the main ruleset, where `pfctl -t` finds it without naming an anchor. An anchor's rules
-//! that name a table which the anchor does not have mean that one.
+//! The table of members belongs to the main ruleset, where `pfctl -t` finds it without an anchor. Rules of an anchor use
+//! the main ruleset's table if the anchor has no table of that name.
 
 use crate::deny;
 use crate::policy::Policy;
@@ -17,18 +17,18 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-/// The anchor's own tables: what is denied, and the host's addresses elsewhere.
+/// The anchor's table of denied ranges.
 pub const DENIED_TABLE: &str = "browser_denied";
-/// See [`DENIED_TABLE`].
+/// The anchor's table of host addresses that are not on the host's interfaces.
 pub const HOST_TABLE: &str = "browser_host";
 
-/// The file for the anchor.
+/// Renders the anchor's file.
 pub fn render(policy: &Policy) -> String {
     let mut text = String::from(
         "# Egress of browser clones: the rules of the PF anchor. Generated from the policy.\n\
          #\n\
-         # pf.conf needs these lines, each among its kind (tables, translation, filtering), the anchor before every\n\
-         # other filter rule that is quick:\n\
+         # pf.conf needs these lines, each in its section (tables, translation, filtering). The anchor must precede\n\
+         # all other `quick` filter rules:\n\
          #\n",
     );
     for line in pf_conf_lines(policy, "/usr/local/etc/hostd/browser.conf") {
@@ -36,8 +36,8 @@ pub fn render(policy: &Policy) -> String {
     }
     text.push_str(
         "#\n\
-         # Load it with `pfctl -f /etc/pf.conf`. Never `service pf restart`: that empties the ruleset first, and rules\n\
-         # that are gone block nothing. Members of the bridge must be `private`: PF does not see what they send each other.\n\
+         # Load it with `pfctl -f /etc/pf.conf`. Never use `service pf restart`: it flushes the rules first, and for a\n\
+         # moment nothing is blocked. Members of the bridge must be `private`: PF does not see packets between them.\n\
          \n\
          # Blocked for members too:\n",
     );
@@ -58,11 +58,11 @@ pub fn render(policy: &Policy) -> String {
     text
 }
 
-/// What the administrator adds to pf.conf.
+/// The lines that the administrator adds to pf.conf.
 pub fn pf_conf_lines(policy: &Policy, anchor_file: &str) -> [String; 4] {
     let anchor = &policy.anchor;
     [
-        // Without a list: what was added later survives `pfctl -f`.
+        // Without a list of addresses, `pfctl -f` keeps the present members.
         format!("table <{}> persist", policy.set),
         format!("nat-anchor \"{anchor}\""),
         format!("anchor \"{anchor}\""),
@@ -70,34 +70,34 @@ pub fn pf_conf_lines(policy: &Policy, anchor_file: &str) -> [String; 4] {
     ]
 }
 
-/// Clones speak IPv6 only when their addresses mean something outside: it is not translated here.
-fn pool6(policy: &Policy) -> Vec<&IpNet> {
+/// The IPv6 networks of the clones that are publicly routable. IPv6 is not translated, so others are not used.
+fn networks6(policy: &Policy) -> Vec<&IpNet> {
     policy
-        .pool
+        .networks
         .iter()
         .filter(|net| matches!(net, IpNet::V6(_)) && deny::denied(net.network()).is_none())
         .collect()
 }
 
-fn pool4(policy: &Policy) -> Vec<&IpNet> {
-    policy.pool.iter().filter(|net| matches!(net, IpNet::V4(_))).collect()
+fn networks4(policy: &Policy) -> Vec<&IpNet> {
+    policy.networks.iter().filter(|net| matches!(net, IpNet::V4(_))).collect()
 }
 
 fn rendered_ranges(policy: &Policy) -> Vec<&'static deny::Range> {
-    let v6 = !pool6(policy).is_empty();
+    let v6 = !networks6(policy).is_empty();
     policy.denied_ranges().filter(|range| v6 || matches!(range.net, IpNet::V4(_))).collect()
 }
 
-/// What [`DENIED_TABLE`] holds: the ranges without those inside others.
+/// The content of [`DENIED_TABLE`]: the denied ranges that no other range contains.
 pub fn denied_table(policy: &Policy) -> BTreeSet<IpNet> {
     let all: Vec<IpNet> = rendered_ranges(policy).iter().map(|range| range.net).collect();
     let inside = |net: &IpNet| all.iter().any(|other| other != net && other.contains(net));
     all.iter().filter(|net| !inside(net)).copied().collect()
 }
 
-/// The translation rules. PF lists them with how it chooses ports behind.
+/// The translation rules. PF lists them with the port selection appended.
 pub fn nat_rules(policy: &Policy) -> Vec<String> {
-    let private = pool4(policy).into_iter().any(|net| deny::denied(net.network()).is_some());
+    let private = networks4(policy).into_iter().any(|net| deny::denied(net.network()).is_some());
     match &policy.external {
         Some(external) if private => {
             vec![format!("nat on {external} inet from <{}> to any -> ({external})", policy.set)]
@@ -109,9 +109,9 @@ pub fn nat_rules(policy: &Policy) -> Vec<String> {
 /// The filter rules, in order, as `pfctl -s rules` lists them.
 pub fn filter_rules(policy: &Policy) -> Vec<String> {
     let (bridge, set, port) = (&policy.bridge, &policy.set, policy.browserd_port);
-    let v6 = !pool6(policy).is_empty();
+    let v6 = !networks6(policy).is_empty();
     let families = if v6 { &["inet", "inet6"][..] } else { &["inet"] };
-    let pool: Vec<&IpNet> = pool4(policy).into_iter().chain(pool6(policy)).collect();
+    let networks: Vec<&IpNet> = networks4(policy).into_iter().chain(networks6(policy)).collect();
     let mut rules = Vec::new();
     let mut rule = |text: String, label: &str| rules.push(format!("{text} label \"{label}\""));
     if v6 {
@@ -125,7 +125,7 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
         rule(format!("block drop in quick on {bridge} inet6 all"), "no_ipv6");
     }
 
-    // From the clones.
+    // Packets from the clones.
     if let Some(resolver) = policy.resolver
         && families.contains(&family(resolver))
     {
@@ -146,10 +146,10 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
         if !policy.host.is_empty() {
             rule(format!("{to} <{HOST_TABLE}>"), "host_address");
         }
-        // In brackets: the addresses the host has when the packet comes, not when the rules were loaded.
+        // Parentheses: PF uses the host's current addresses, not those at load time.
         rule(format!("{to} (self)"), "host_address");
     }
-    for net in &pool {
+    for net in &networks {
         let on = format!("block drop in quick on {bridge} {}", family(net.network()));
         rule(format!("{on} from any to {net}"), "pool");
     }
@@ -159,16 +159,16 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     }
     rule(format!("block drop in quick on {bridge} all"), "not_a_member");
 
-    // To the clones.
+    // Packets to the clones.
     for caller in &policy.control_plane {
-        let local = policy.host.contains(caller) || policy.pool.iter().any(|net| net.contains(caller));
-        // Only sockets of this host have a user.
+        let local = policy.host.contains(caller) || policy.networks.iter().any(|net| net.contains(caller));
+        // PF knows the user only for sockets of this host.
         let users: Vec<String> = match local {
             true => policy.control_users.iter().map(|user| format!(" user = {user}")).collect(),
             false => vec![String::new()],
         };
         let on = format!("pass out quick on {bridge} {} proto tcp", family(*caller));
-        for net in pool.iter().filter(|net| net.network().is_ipv4() == caller.is_ipv4()) {
+        for net in networks.iter().filter(|net| net.network().is_ipv4() == caller.is_ipv4()) {
             for user in &users {
                 let call = format!("from {caller} to {net} port = {port}{user} flags S/SA keep state");
                 rule(format!("{on} {call}"), "control_plane");
@@ -177,9 +177,9 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     }
     rule(format!("block drop out quick on {bridge} all"), "not_the_control_plane");
 
-    // What leaves untranslated has not come through the rules above.
+    // Packets that were not translated did not pass the rules above.
     if let Some(external) = &policy.external {
-        for net in pool4(policy).into_iter().filter(|net| deny::denied(net.network()).is_some()) {
+        for net in networks4(policy).into_iter().filter(|net| deny::denied(net.network()).is_some()) {
             let on = format!("block drop out quick on {external} inet");
             rule(format!("{on} from {net} to any"), "untranslated");
         }

@@ -1,11 +1,11 @@
-//! `pfctl`: the arguments for each operation, and strict readers of what it says.
+//! Arguments for `pfctl`, and strict parsers for its output. The module runs no command.
 //!
-//! Nothing is run here. What must be known about it (recorded on FreeBSD 14.1):
-//! - adding to a table that does not exist makes it, with success; only a line on stderr tells. Rules do not refer to
-//!   such a table, so membership has no effect: hence [`Change::table_created`] and [`prove`];
-//! - an address that is not one is taken for a host name and looked up, for minutes: only parsed addresses go in;
-//! - listing an anchor that does not exist succeeds, with an error on stderr;
-//! - deleting a member keeps its connections, and ending those by address keeps the translated ones: `-M` takes both.
+//! Behaviour of `pfctl`, recorded on FreeBSD 14.1:
+//! - adding to a missing table creates it and succeeds; only a line on stderr reports it. No rule refers to such a table,
+//!   so membership has no effect. [`Change::table_created`] and [`prove`] detect this;
+//! - an invalid address is resolved as a host name, which can take minutes. Only parsed addresses are passed;
+//! - listing a missing anchor exits with 0 and an error on stderr;
+//! - deleting a member keeps its connections. Killing states by address keeps the translated ones; `-M` kills both.
 
 use crate::pf_conf;
 use crate::policy::Policy;
@@ -13,19 +13,19 @@ use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Arguments, without the program.
+/// The arguments, without the program's name.
 pub type Arguments = Vec<String>;
 
 fn arguments(words: &[&str]) -> Arguments {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Lets addresses out.
+/// Adds members.
 pub fn add(policy: &Policy, members: &[IpAddr]) -> Arguments {
     table_command(policy, "add", members)
 }
 
-/// Cuts addresses off. Their connections stay: [`kill_states`] comes next.
+/// Deletes members. Their connections stay until [`kill_states`].
 pub fn delete(policy: &Policy, members: &[IpAddr]) -> Arguments {
     table_command(policy, "delete", members)
 }
@@ -41,72 +41,73 @@ fn table_command(policy: &Policy, command: &str, members: &[IpAddr]) -> Argument
     words
 }
 
-/// Ends the connections an address made, translated ones too, and those made to it: one command each.
+/// Kills the states of an address: one command for its outgoing connections, translated ones included, and one for
+/// connections to it.
 pub fn kill_states(address: IpAddr) -> [Arguments; 2] {
-    let everybody = if address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+    let any = if address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
     let address = address.to_string();
-    [arguments(&["-M", "-k", &address]), arguments(&["-M", "-k", everybody, "-k", &address])]
+    [arguments(&["-M", "-k", &address]), arguments(&["-M", "-k", any, "-k", &address])]
 }
 
-/// Whether PF is on.
+/// Shows whether PF is enabled.
 pub fn info() -> Arguments {
     arguments(&["-s", "info"])
 }
 
-/// The tables of the main ruleset and whether rules refer to them.
+/// Lists the tables of the main ruleset with the number of rules that refer to them.
 pub fn tables() -> Arguments {
     arguments(&["-vvsT"])
 }
 
-/// The rules of the main ruleset.
+/// Lists the filter rules of the main ruleset.
 pub fn main_rules() -> Arguments {
     arguments(&["-sr"])
 }
 
-/// The translation of the main ruleset.
+/// Lists the translation rules of the main ruleset.
 pub fn main_nat() -> Arguments {
     arguments(&["-sn"])
 }
 
-/// The anchor's rules, ports as numbers.
+/// Lists the anchor's filter rules, with numeric ports.
 pub fn anchor_rules(policy: &Policy) -> Arguments {
     arguments(&["-a", &policy.anchor, "-P", "-sr"])
 }
 
-/// The anchor's translation.
+/// Lists the anchor's translation rules.
 pub fn anchor_nat(policy: &Policy) -> Arguments {
     arguments(&["-a", &policy.anchor, "-P", "-sn"])
 }
 
-/// The clones' bridge as PF knows it, and whether it is told to leave it alone.
+/// Shows the clones' bridge and whether PF skips it.
 pub fn bridge(policy: &Policy) -> Arguments {
     arguments(&["-v", "-s", "Interfaces", "-i", &policy.bridge])
 }
 
-/// What the anchor denies.
+/// Lists the anchor's table of denied ranges.
 pub fn anchor_denied(policy: &Policy) -> Arguments {
     arguments(&["-a", &policy.anchor, "-t", pf_conf::DENIED_TABLE, "-T", "show"])
 }
 
-/// Checks the anchor's file without loading it.
+/// Checks the syntax of the anchor's file without loading it.
 pub fn check_anchor(policy: &Policy, file: &str) -> Arguments {
     arguments(&["-a", &policy.anchor, "-nf", file])
 }
 
-/// Loads the anchor's rules and nothing else. The members stay.
+/// Loads only the anchor's rules. The members stay.
 pub fn load_anchor(policy: &Policy, file: &str) -> Arguments {
     arguments(&["-a", &policy.anchor, "-f", file])
 }
 
-/// What `pfctl` said could not be read.
+/// The output of `pfctl` could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("pfctl {command}: cannot read {line:?}: {expected} was expected")]
+#[error("cannot parse the output of pfctl {command}: expected {expected}, got {line:?}")]
 pub struct ReadError {
-    /// Which output.
+    /// The arguments that name the output.
     pub command: &'static str,
-    /// The line that is not understood.
+    /// The line that was not understood.
     pub line: String,
-    /// What should have been there.
+    /// What was expected.
     pub expected: &'static str,
 }
 
@@ -114,30 +115,30 @@ fn unreadable<T>(command: &'static str, line: &str, expected: &'static str) -> R
     Err(ReadError { command, line: line.to_owned(), expected })
 }
 
-/// Why `pfctl` failed, from its stderr.
+/// Why `pfctl` failed, according to its stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// No such table.
+    /// The table does not exist.
     NoTable,
-    /// No such anchor. Comes with exit status 0.
+    /// The anchor does not exist. The exit status is 0.
     NoAnchor,
     /// The kernel module is not loaded.
     NoDevice,
-    /// Not root.
+    /// The caller is not root.
     Permission,
-    /// `-e` while it is on.
+    /// `-e` while PF is enabled.
     AlreadyEnabled,
-    /// `-d` while it is off.
+    /// `-d` while PF is disabled.
     NotEnabled,
-    /// An argument is no address.
+    /// An argument is not an address.
     NotAnAddress,
-    /// The rules' file has an error; nothing was loaded.
+    /// The file has a syntax error; nothing was loaded.
     Syntax,
-    /// Anything else.
+    /// Any other error.
     Other(String),
 }
 
-/// Classifies stderr; None if nothing in it is an error.
+/// Classifies stderr. `None` if it contains no error.
 pub fn failure(stderr: &str) -> Option<Failure> {
     let mut other = None;
     for line in stderr.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -158,7 +159,7 @@ pub fn failure(stderr: &str) -> Option<Failure> {
                 other.get_or_insert_with(|| Failure::Other(line.to_owned()));
                 continue;
             }
-            // Counts, "pf enabled", "No ALTQ support in kernel": no errors.
+            // Counts, "pf enabled" and "No ALTQ support in kernel" are not errors.
             _ => continue,
         };
         return Some(known);
@@ -166,7 +167,7 @@ pub fn failure(stderr: &str) -> Option<Failure> {
     other
 }
 
-/// Reads `-s info`: whether PF is on.
+/// Parses `-s info`: whether PF is enabled.
 pub fn read_enabled(stdout: &str) -> Result<bool, ReadError> {
     let line = stdout.lines().next().unwrap_or_default();
     let state =
@@ -178,7 +179,7 @@ pub fn read_enabled(stdout: &str) -> Result<bool, ReadError> {
     }
 }
 
-/// Reads `-v -s Interfaces`: whether PF passes everything on this interface, whatever the rules say (`set skip on`).
+/// Parses `-v -s Interfaces`: whether PF ignores this interface (`set skip on`).
 pub fn read_skipped(stdout: &str, interface: &str) -> Result<bool, ReadError> {
     for line in stdout.lines() {
         let (name, note) = line.split_once(' ').unwrap_or((line, ""));
@@ -188,14 +189,15 @@ pub fn read_skipped(stdout: &str, interface: &str) -> Result<bool, ReadError> {
         return match note {
             "" => Ok(false),
             "(skip)" => Ok(true),
-            _ => unreadable("-s Interfaces", line, "a name, and perhaps (skip)"),
+            _ => unreadable("-s Interfaces", line, "a name, optionally followed by (skip)"),
         };
     }
-    // PF knows every interface that a rule names; one it does not know is in no loaded rule, which the rules show.
+    // PF lists every interface that a rule names. If this one is missing, the rules are not loaded, and `prove` reports
+    // that.
     Ok(false)
 }
 
-/// Reads `-T show`: addresses and networks.
+/// Parses `-T show`: addresses and networks.
 pub fn read_members(stdout: &str) -> Result<BTreeSet<IpNet>, ReadError> {
     let mut members = BTreeSet::new();
     for line in stdout.lines() {
@@ -205,7 +207,7 @@ pub fn read_members(stdout: &str) -> Result<BTreeSet<IpNet>, ReadError> {
         let net = match (entry.parse::<IpNet>(), entry.parse::<IpAddr>()) {
             (Ok(net), _) => net,
             (_, Ok(address)) => IpNet::from(address),
-            // Negated entries too: nobody here makes them.
+            // Negated entries are refused too: hostd never creates them.
             _ => return unreadable("-T show", line, "an address or a network"),
         };
         if !members.insert(net) {
@@ -215,23 +217,23 @@ pub fn read_members(stdout: &str) -> Result<BTreeSet<IpNet>, ReadError> {
     Ok(members)
 }
 
-/// What a `-T add` or `-T delete` did.
+/// The result of `-T add` or `-T delete`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The table did not exist: no rule refers to it, and the membership means nothing.
+    /// The table did not exist. No rule refers to it, so membership has no effect.
     pub table_created: bool,
-    /// How many entries really changed.
+    /// How many entries changed.
     pub changed: usize,
     /// How many were given.
     pub given: usize,
 }
 
-/// Reads the stderr of `-T add` and `-T delete`.
+/// Parses the stderr of `-T add` and `-T delete`.
 pub fn read_change(stderr: &str) -> Result<Change, ReadError> {
     const EXPECTED: &str = "\"1/1 addresses added.\"";
     let command = "-T add|delete";
     let mut table_created = false;
-    let mut lines = spoken(stderr).peekable();
+    let mut lines = without_altq_notice(stderr).peekable();
     if lines.peek() == Some(&"1 table created.") {
         table_created = true;
         lines.next();
@@ -245,28 +247,28 @@ pub fn read_change(stderr: &str) -> Result<Change, ReadError> {
         return unreadable(command, line, EXPECTED);
     };
     if changed > given {
-        return unreadable(command, line, "no more changed than given");
+        return unreadable(command, line, "at most as many changed as given");
     }
     match lines.next() {
-        Some(extra) => unreadable(command, extra, "nothing more"),
+        Some(extra) => unreadable(command, extra, "no further line"),
         None => Ok(Change { table_created, changed, given }),
     }
 }
 
-/// What pfctl says to stderr, without what it says in every run on a kernel that has no ALTQ.
-fn spoken(stderr: &str) -> impl Iterator<Item = &str> {
+/// The lines of stderr without the notice that every run prints on a kernel without ALTQ.
+fn without_altq_notice(stderr: &str) -> impl Iterator<Item = &str> {
     const NO_ALTQ: [&str; 2] = ["No ALTQ support in kernel", "ALTQ related functions disabled"];
     stderr.lines().filter(|line| !NO_ALTQ.contains(line))
 }
 
-/// Digits only: no sign, no spaces.
+/// Parses digits only: no sign, no spaces.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Reads the stderr of `-k`: how many states were ended.
+/// Parses the stderr of `-k`: how many states were killed.
 pub fn read_killed(stderr: &str) -> Result<usize, ReadError> {
-    let line = spoken(stderr).next().unwrap_or_default();
+    let line = without_altq_notice(stderr).next().unwrap_or_default();
     let killed = line.strip_prefix("killed ").and_then(|rest| rest.split_once(" states from "));
     match killed.and_then(|(killed, _)| number(killed)) {
         Some(killed) => Ok(killed),
@@ -274,35 +276,35 @@ pub fn read_killed(stderr: &str) -> Result<usize, ReadError> {
     }
 }
 
-/// A table as `-vvsT` shows it.
+/// A table as listed by `-vvsT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     /// Its name, which may contain spaces.
     pub name: String,
     /// The anchor it belongs to; empty for the main ruleset.
     pub anchor: String,
-    /// It stays when no rule refers to it.
+    /// It is kept when no rule refers to it.
     pub persist: bool,
-    /// Its contents cannot change.
+    /// Its entries cannot change.
     pub constant: bool,
-    /// It is in use rather than a shadow of a reload.
+    /// It is the active table and not a copy that a reload prepares.
     pub active: bool,
     /// Number of entries.
     pub addresses: usize,
-    /// How many anchors' rules refer to it.
+    /// How many anchors refer to it.
     pub referring_anchors: usize,
     /// How many rules of its own ruleset refer to it.
     pub referring_rules: usize,
 }
 
 impl Table {
-    /// Whether anything depends on who is in it.
+    /// Whether any rule refers to it.
     pub fn is_referred_to(&self) -> bool {
         self.referring_anchors + self.referring_rules > 0
     }
 }
 
-/// Reads `-vvsT`.
+/// Parses `-vvsT`.
 pub fn read_tables(stdout: &str) -> Result<Vec<Table>, ReadError> {
     let command = "-vvsT";
     let mut tables: Vec<Table> = Vec::new();
@@ -362,23 +364,23 @@ pub fn read_tables(stdout: &str) -> Result<Vec<Table>, ReadError> {
     Ok(tables)
 }
 
-/// Reads `-sr` or `-sn`: one rule a line, in the form that [`pf_conf`] renders.
+/// Parses `-sr` or `-sn`: one rule per line, normalised to the form that [`pf_conf`] renders.
 ///
-/// Its stderr decides whether the anchor exists at all, because the exit status does not.
+/// stderr is needed because the exit status does not report a missing anchor.
 pub fn read_rules(stdout: &str, stderr: &str) -> Result<Vec<String>, Failure> {
     match failure(stderr) {
         Some(failure) => Err(failure),
-        None => Ok(stdout.lines().map(plain).filter(|line| !line.is_empty()).collect()),
+        None => Ok(stdout.lines().map(normalise).filter(|line| !line.is_empty()).collect()),
     }
 }
 
-/// A rule without what the administrator's settings may add and what means the same.
-fn plain(line: &str) -> String {
-    // `set state-policy if-bound` in pf.conf shows in every rule.
+/// Removes from a rule what the administrator's settings add without changing its meaning.
+fn normalise(line: &str) -> String {
+    // `set state-policy if-bound` in pf.conf appears in every rule.
     let mut words: Vec<&str> = line.split_whitespace().filter(|word| *word != "(if-bound)").collect();
     for at in 2..words.len() {
         if words[at - 2..at] == ["port", "="] {
-            // The names of our ports, should `-P` not be known.
+            // Names of the ports that are rendered, for a pfctl without `-P`.
             words[at] = match words[at] {
                 "domain" => "53",
                 "domain-s" => "853",
@@ -390,7 +392,7 @@ fn plain(line: &str) -> String {
     words.join(" ")
 }
 
-/// Everything a proof looks at, read.
+/// The parsed output that [`prove`] checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     /// From [`info`].
@@ -401,7 +403,7 @@ pub struct Observed {
     pub main_rules: Vec<String>,
     /// From [`main_nat`].
     pub main_nat: Vec<String>,
-    /// From [`anchor_rules`]; none if there is no such anchor.
+    /// From [`anchor_rules`]; empty if the anchor does not exist.
     pub anchor_rules: Vec<String>,
     /// From [`anchor_nat`].
     pub anchor_nat: Vec<String>,
@@ -411,27 +413,27 @@ pub struct Observed {
     pub tables: Vec<Table>,
 }
 
-/// What is wrong with the loaded rules. Any of them means: the clones' bridge goes down until it is gone.
+/// A difference between the loaded and the rendered rules. While there is one, the clones' bridge must be down.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
-    /// PF is off.
-    #[error("PF is off and blocks nothing: `service pf start`")]
+    /// PF is disabled.
+    #[error("PF is disabled and blocks nothing: run `service pf start`")]
     Disabled,
-    /// PF does not look at the clones' bridge.
+    /// PF ignores the clones' bridge.
     #[error(
-        "pf.conf says `set skip on {0}`, so that no rule counts there: remove it and run `pfctl -f /etc/pf.conf`"
+        "pf.conf contains `set skip on {0}`, so no rule applies to the bridge: remove it and run `pfctl -f /etc/pf.conf`"
     )]
     Skipped(String),
     /// The main ruleset does not use the anchor.
     #[error("the loaded pf.conf does not contain `{0}`: add it and run `pfctl -f /etc/pf.conf`")]
     NotCalled(String),
-    /// A rule before the anchor can decide first.
-    #[error("the rule `{0}` comes before the anchor and is quick: move it behind")]
+    /// A `quick` rule precedes the anchor.
+    #[error("the quick rule `{0}` precedes the anchor in pf.conf: move it after the anchor")]
     Shadowed(String),
-    /// The anchor's rules are not the rendered ones.
-    #[error("the anchor's rules are not the rendered ones ({0}): load it again")]
+    /// The anchor's rules differ from the rendered ones.
+    #[error("the anchor's rules differ from the rendered ones ({0}): load the anchor again")]
     Anchor(String),
-    /// The table's declaration is missing or nothing refers to it.
+    /// The table of members is not declared, or no rule refers to it.
     #[error("table <{table}> {why}")]
     Table {
         /// The table.
@@ -441,7 +443,7 @@ pub enum Finding {
     },
 }
 
-/// Whether what is loaded does what was rendered. Nothing found: proved.
+/// Compares the loaded rules with the rendered ones. An empty list means that they are equivalent.
 pub fn prove(policy: &Policy, observed: &Observed) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !observed.enabled {
@@ -470,28 +472,30 @@ pub fn prove(policy: &Policy, observed: &Observed) -> Vec<Finding> {
         findings.push(Finding::Anchor(match (rules.get(at), observed.anchor_rules.get(at)) {
             (Some(rule), Some(found)) => format!("`{found}` instead of `{rule}`"),
             (Some(rule), None) => format!("`{rule}` is missing"),
-            (None, found) => format!("`{}` is too much", found.map_or("", String::as_str)),
+            (None, found) => format!("`{}` is unexpected", found.map_or("", String::as_str)),
         }));
     }
     let nat_fits = nat.len() == observed.anchor_nat.len()
         && nat.iter().zip(&observed.anchor_nat).all(|(rule, found)| {
-            // How a port is chosen is PF's affair: `round-robin` and the like follow.
+            // PF appends the port selection, such as `round-robin`.
             found.strip_prefix(rule.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         });
     if !nat_fits {
-        findings.push(Finding::Anchor("its translation differs".into()));
+        findings.push(Finding::Anchor("its translation rules differ".into()));
     }
     if observed.denied != pf_conf::denied_table(policy) {
         findings.push(Finding::Anchor(format!("<{}> has other entries", pf_conf::DENIED_TABLE)));
     }
     let table = |why| Finding::Table { table: policy.set.clone(), why };
     match observed.tables.iter().find(|found| found.name == policy.set && found.anchor.is_empty()) {
-        None => findings.push(table("does not exist: `pfctl -f /etc/pf.conf`")),
+        None => findings.push(table("does not exist: run `pfctl -f /etc/pf.conf`")),
         Some(found) if !found.active || !found.persist => {
-            findings.push(table("was not declared `persist` by pf.conf: declare it so and load again"));
+            findings.push(table(
+                "is not declared `persist` in pf.conf: declare it and run `pfctl -f /etc/pf.conf`",
+            ));
         }
         Some(found) if !found.is_referred_to() => {
-            findings.push(table("is in no rule, so membership means nothing: load the anchor"));
+            findings.push(table("is used by no rule, so membership has no effect: load the anchor"));
         }
         Some(_) => {}
     }

@@ -1,7 +1,7 @@
-//! The policy: who may reach what, checked once so that rendering it cannot fail and cannot be tricked.
+//! The policy: which addresses a clone may reach. It is validated once, so rendering cannot fail.
 //!
-//! Every text in it ends up inside a ruleset that root loads. So names are limited to characters that mean nothing
-//! there, and everything else is a number or an address.
+//! Every string in it is written into a ruleset that root loads. To exclude injection, names are limited to characters
+//! without meaning in a ruleset; all other values are numbers or addresses.
 
 use crate::deny::{self, Kind, Range};
 use ipnet::IpNet;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One place for a clone: its link on the host and the only addresses it may speak from.
+/// One slot: its link on the host and the only source addresses its clone may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slot {
@@ -17,54 +17,55 @@ pub struct Slot {
     pub interface: String,
     /// The clone's IPv4 address.
     pub ip: Ipv4Addr,
-    /// The clone's IPv6 address, if the pool has any.
+    /// The clone's IPv6 address, if the clones' networks include IPv6.
     #[serde(default)]
     pub ip6: Option<Ipv6Addr>,
 }
 
-/// The policy as it is written down. [`Policy`] is the checked form.
+/// The policy as configured. [`Policy`] is the validated form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
-    /// nftables: the table's name. Two daemons on one host use two tables.
+    /// nftables: the table's name. Two daemons on one host need different tables.
     #[serde(default = "default_table")]
     pub table: String,
     /// PF: the anchor's name.
     #[serde(default = "default_anchor")]
     pub anchor: String,
-    /// The set (nftables) or table (PF) whose members may go out.
+    /// The set (nftables) or table (PF) of members: the addresses with access to the Internet.
     #[serde(default = "default_set")]
     pub set: String,
-    /// The clones' networks. Nothing else lives in them, except the host's own address towards the clones.
-    pub pool: Vec<IpNet>,
-    /// nftables: every place for a clone.
+    /// The clones' networks. Besides clones they may contain only the host's own address on the clones' side.
+    #[serde(rename = "pool")]
+    pub networks: Vec<IpNet>,
+    /// nftables: all slots.
     #[serde(default)]
     pub slots: Vec<Slot>,
-    /// PF: the bridge behind which all clones are.
+    /// PF: the bridge of all clones.
     #[serde(default = "default_bridge")]
     pub bridge: String,
-    /// The host's own addresses, as far as the host itself does not know them (behind a NAT, a load balancer) or
-    /// wants them listed. The ones on its interfaces are blocked anyway.
+    /// Further addresses of the host, for example of a NAT or load balancer in front of it. Addresses on its interfaces
+    /// are blocked in any case.
     #[serde(default)]
     pub host: Vec<IpAddr>,
-    /// The one resolver the clones may ask, on port 53. None: they resolve nothing.
+    /// The only resolver that clones may query, on port 53. `None`: clones cannot resolve names.
     #[serde(default)]
     pub resolver: Option<IpAddr>,
-    /// Addresses that may call browserd in the clones. For callers on this host: the host's address towards the clones.
+    /// Addresses that may call browserd in the clones. For callers on this host: the host's address on the clones' side.
     #[serde(default)]
     pub control_plane: Vec<IpAddr>,
-    /// Users on this host that may call browserd from one of these addresses. Remote callers are known by address only.
+    /// Users on this host that may call browserd from one of these addresses. Remote callers are identified by address.
     #[serde(default = "default_control_users")]
     pub control_users: Vec<u32>,
     /// browserd's port in the clones.
     #[serde(default = "default_browserd_port")]
     pub browserd_port: u16,
-    /// The interface to the Internet. With it, clones go out there and nowhere else. PF needs it for address
+    /// The interface to the Internet. If set, clones can reach the Internet only through it. PF needs it for address
     /// translation.
     #[serde(default)]
     pub external: Option<String>,
-    /// Also block the ranges for documentation. Off: they are public addresses nobody has, and what laboratories
-    /// use to stand for the Internet.
+    /// Also block the documentation ranges. Off by default: nobody owns these addresses, and test networks use them
+    /// as stand-ins for the Internet.
     #[serde(default)]
     pub deny_documentation: bool,
 }
@@ -89,13 +90,13 @@ fn default_browserd_port() -> u16 {
 }
 
 impl PolicySpec {
-    /// The defaults for a pool: no slot, no resolver, no control plane.
-    pub fn new(pool: Vec<IpNet>) -> PolicySpec {
+    /// The defaults for these networks: no slots, no resolver, no control plane.
+    pub fn new(networks: Vec<IpNet>) -> PolicySpec {
         PolicySpec {
             table: default_table(),
             anchor: default_anchor(),
             set: default_set(),
-            pool,
+            networks,
             slots: Vec::new(),
             bridge: default_bridge(),
             host: Vec::new(),
@@ -109,24 +110,24 @@ impl PolicySpec {
     }
 }
 
-/// Why a policy cannot be used.
+/// Why a policy is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("egress policy: {key}: {why}")]
 pub struct PolicyError {
     /// The field.
     pub key: &'static str,
-    /// What is wrong and what would be right.
+    /// What is wrong and how to correct it.
     pub why: String,
 }
 
-/// A checked policy.
+/// A validated policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "PolicySpec", into = "PolicySpec")]
 pub struct Policy(PolicySpec);
 
-/// `IFNAMSIZ` without the terminating NUL, on both systems.
+/// `IFNAMSIZ` without the terminating NUL, on Linux and FreeBSD.
 const LONGEST_INTERFACE: usize = 15;
-/// PF's `PF_TABLE_NAME_SIZE` is 32 with the NUL. The IPv6 set's name has one character more.
+/// PF's `PF_TABLE_NAME_SIZE` is 32 including the NUL. The name of the IPv6 set is one character longer.
 const LONGEST_NAME: usize = 30;
 
 fn check_name(key: &'static str, name: &str) -> Result<(), PolicyError> {
@@ -137,7 +138,7 @@ fn check_name(key: &'static str, name: &str) -> Result<(), PolicyError> {
         return Ok(());
     }
     let rule = format!("1 to {LONGEST_NAME} lower-case letters, digits and _, a letter first");
-    Err(PolicyError { key, why: format!("{name:?} cannot be used as a name: use {rule}") })
+    Err(PolicyError { key, why: format!("{name:?} is not a valid name: use {rule}") })
 }
 
 fn check_interface(key: &'static str, name: &str) -> Result<(), PolicyError> {
@@ -148,7 +149,7 @@ fn check_interface(key: &'static str, name: &str) -> Result<(), PolicyError> {
         return Ok(());
     }
     let rule = format!("1 to {LONGEST_INTERFACE} letters, digits, _, - and ., a letter or digit first");
-    Err(PolicyError { key, why: format!("{name:?} cannot be used as an interface's name: use {rule}") })
+    Err(PolicyError { key, why: format!("{name:?} is not a valid interface name: use {rule}") })
 }
 
 impl TryFrom<PolicySpec> for Policy {
@@ -164,19 +165,19 @@ impl TryFrom<PolicySpec> for Policy {
             check_interface("external", external)?;
         }
 
-        if spec.pool.is_empty() {
-            return wrong("pool", "no network: name the clones' networks".into());
+        if spec.networks.is_empty() {
+            return wrong("pool", "the list is empty: name the clones' networks".into());
         }
-        for net in &mut spec.pool {
+        for net in &mut spec.networks {
             *net = net.trunc();
             if net.prefix_len() < 8 {
                 return wrong(
                     "pool",
-                    format!("{net} is too large to be the clones' own: use a /8 or smaller"),
+                    format!("{net} is too large for the clones' networks: use a /8 or smaller"),
                 );
             }
         }
-        let in_pool = |address: IpAddr| spec.pool.iter().any(|net| net.contains(&address));
+        let in_networks = |address: IpAddr| spec.networks.iter().any(|net| net.contains(&address));
 
         let mut interfaces = BTreeSet::new();
         let mut addresses = BTreeSet::new();
@@ -184,14 +185,17 @@ impl TryFrom<PolicySpec> for Policy {
             let Slot { interface, ip, ip6 } = slot;
             check_interface("slots", interface)?;
             if !interfaces.insert(interface) {
-                return wrong("slots", format!("interface {interface} twice"));
+                return wrong("slots", format!("interface {interface} is listed twice"));
             }
             for address in [Some(IpAddr::V4(*ip)), ip6.map(IpAddr::V6)].into_iter().flatten() {
-                if !in_pool(address) {
-                    return wrong("slots", format!("{address} of {interface} is outside the pool"));
+                if !in_networks(address) {
+                    return wrong(
+                        "slots",
+                        format!("{address} of {interface} is not in the clones' networks"),
+                    );
                 }
                 if !addresses.insert(address) {
-                    return wrong("slots", format!("address {address} twice"));
+                    return wrong("slots", format!("address {address} is listed twice"));
                 }
             }
         }
@@ -213,12 +217,12 @@ impl TryFrom<PolicySpec> for Policy {
                     return wrong(key, format!("{address} is a clone's address"));
                 }
                 if address.is_unspecified() || address.is_multicast() {
-                    return wrong(key, format!("{address} is no address of a machine"));
+                    return wrong(key, format!("{address} is not a unicast address"));
                 }
                 if let IpAddr::V6(v6) = address
                     && let Some(v4) = deny::embedded(*v6)
                 {
-                    return wrong(key, format!("{address} is another way to write {v4}: use that"));
+                    return wrong(key, format!("{address} embeds the IPv4 address {v4}: use {v4}"));
                 }
             }
         }
@@ -256,7 +260,7 @@ impl Policy {
         deny::ranges().iter().filter(move |range| documentation || range.reason.kind != Kind::Documentation)
     }
 
-    /// Whether this address is a clone's.
+    /// Whether this address belongs to a slot.
     pub fn is_slot_address(&self, address: IpAddr) -> bool {
         self.slots.iter().any(|slot| match address {
             IpAddr::V4(v4) => slot.ip == v4,
@@ -264,7 +268,7 @@ impl Policy {
         })
     }
 
-    /// The name of the set for IPv6 members, where the two families need two sets (nftables).
+    /// The name of the set of IPv6 members (nftables needs one set per family).
     pub fn set6(&self) -> String {
         format!("{}6", self.set)
     }
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_policy_is_accepted_and_keeps_its_fields() {
+    fn a_valid_policy_is_accepted_and_keeps_its_fields() {
         let policy = Policy::try_from(spec()).unwrap();
         assert!(policy.is_slot_address("10.87.64.16".parse().unwrap()));
         assert!(policy.is_slot_address("fd87::10".parse().unwrap()));
@@ -299,16 +303,16 @@ mod tests {
     }
 
     #[test]
-    fn defaults_come_from_the_pool_alone_and_unknown_fields_are_errors() {
+    fn only_the_networks_are_required_and_unknown_fields_are_errors() {
         let policy: Policy = serde_json::from_str(r#"{"pool": ["10.87.64.77/22"]}"#).unwrap();
-        assert_eq!(policy.pool, ["10.87.64.0/22".parse::<IpNet>().unwrap()]);
+        assert_eq!(policy.networks, ["10.87.64.0/22".parse::<IpNet>().unwrap()]);
         assert_eq!(PolicySpec::from(policy), PolicySpec::new(vec!["10.87.64.0/22".parse().unwrap()]));
         assert!(serde_json::from_str::<Policy>(r#"{"pool": ["10.87.64.0/22"], "extra": 1}"#).is_err());
         assert!(serde_json::from_str::<Policy>(r#"{"pool": []}"#).is_err());
     }
 
     #[test]
-    fn documentation_is_blocked_only_when_asked_for() {
+    fn documentation_ranges_are_blocked_only_if_configured() {
         let documentation = |policy: &Policy| {
             policy.denied_ranges().filter(|range| range.reason.kind == Kind::Documentation).count()
         };
@@ -319,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_work_or_could_be_read_as_rules_is_refused_by_its_key() {
+    fn invalid_values_are_refused_with_the_name_of_their_field() {
         let refused = |key: &str, change: fn(&mut PolicySpec)| {
             let mut spec = spec();
             change(&mut spec);
@@ -339,8 +343,8 @@ mod tests {
         refused("external", |s| s.external = Some("sixteen_letters_".into()));
         refused("external", |s| s.external = Some("-x".into()));
         refused("external", |s| s.external = Some("bt002".into()));
-        refused("pool", |s| s.pool.clear());
-        refused("pool", |s| s.pool.push("0.0.0.0/0".parse().unwrap()));
+        refused("pool", |s| s.networks.clear());
+        refused("pool", |s| s.networks.push("0.0.0.0/0".parse().unwrap()));
         refused("slots", |s| s.slots[0].interface = "bt\"".into());
         refused("slots", |s| s.slots[0].interface = "bt002".into());
         refused("slots", |s| s.slots[0].ip = "10.87.64.17".parse().unwrap());

@@ -1,8 +1,8 @@
-//! The rendered rulesets of one policy, as files that an administrator can read.
+//! Compares the rendered rulesets of an example policy with the committed files.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p pf --test golden` writes them anew.
+//! `UPDATE_GOLDEN=1 cargo test -p pf --test golden` rewrites the files.
 
-#![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
+#![allow(clippy::unwrap_used)] // The tests parse their own constants.
 
 use pf::{Policy, PolicySpec, Slot};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn example() -> Policy {
     spec.resolver = Some("192.168.72.1".parse().unwrap());
     spec.control_plane = vec!["192.168.72.1".parse().unwrap()];
     spec.external = Some("em0".into());
-    spec.try_into().expect("the example is a good policy")
+    spec.try_into().expect("the example is valid")
 }
 
 fn compare(name: &str, rendered: &str) {
@@ -30,16 +30,16 @@ fn compare(name: &str, rendered: &str) {
     let golden = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
         rendered, golden,
-        "{name} is not what the policy renders to: run with UPDATE_GOLDEN=1 and review"
+        "{name} differs from the rendered policy: run with UPDATE_GOLDEN=1 and review the change"
     );
 }
 
 #[test]
-fn nftables() {
+fn the_nftables_file_is_up_to_date() {
     compare("browser.nft", &pf::nftables::render(&example(), []));
 }
 
 #[test]
-fn pf() {
+fn the_pf_file_is_up_to_date() {
     compare("browser.conf", &pf::pf_conf::render(&example()));
 }

@@ -1,6 +1,6 @@
-//! The readers of `pfctl`'s words, on recorded output and on mutations of it.
+//! The parsers of `pfctl`'s output, on recorded output and on mutations of it.
 
-#![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
+#![allow(clippy::unwrap_used)] // The tests parse their own constants.
 
 use pf::pfctl::{self, Change, Failure, Finding, Observed};
 use pf::{Policy, PolicySpec, pf_conf};
@@ -20,7 +20,7 @@ struct Run {
     exit: i32,
 }
 
-/// The transcript with both streams apart.
+/// The commands of the transcript, stdout and stderr separated.
 fn runs() -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut stream = None;
@@ -48,10 +48,10 @@ fn recorded(command: &str) -> Vec<Run> {
     found
 }
 
-/// What the recordings hold of one combined stream.
+/// A recorded `-vvsT` listing of tables in use.
 fn recorded_tables_in_use() -> String {
     let listing = RECORDED_KILL.split_once("$ pfctl -vvsT\n").unwrap().1.split_once("--- exit=").unwrap().0;
-    // The recorder put stderr in front.
+    // This transcript has stderr before stdout.
     let noise = ["No ALTQ support in kernel", "ALTQ related functions disabled"];
     listing.lines().filter(|line| !noise.contains(line)).map(|line| format!("{line}\n")).collect()
 }
@@ -69,7 +69,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn commands_are_the_recorded_ones() {
+fn built_commands_match_the_recorded_ones() {
     let line = |arguments: Vec<String>| format!("pfctl {}", arguments.join(" "));
     let policy = policy();
     let member = [ip("192.168.72.101")];
@@ -83,9 +83,9 @@ fn commands_are_the_recorded_ones() {
     ] {
         recorded(&command);
     }
-    let [made, to_it] = pfctl::kill_states(member[0]).map(line);
-    assert!(RECORDED_KILL.contains(&format!("$ {made}\n")), "{made}");
-    assert_eq!(to_it, "pfctl -M -k 0.0.0.0/0 -k 192.168.72.101");
+    let [outgoing, incoming] = pfctl::kill_states(member[0]).map(line);
+    assert!(RECORDED_KILL.contains(&format!("$ {outgoing}\n")), "{outgoing}");
+    assert_eq!(incoming, "pfctl -M -k 0.0.0.0/0 -k 192.168.72.101");
     assert_eq!(line(pfctl::kill_states(ip("fd87::1"))[1].clone()), "pfctl -M -k ::/0 -k fd87::1");
     assert_eq!(line(pfctl::main_nat()), "pfctl -sn");
     assert_eq!(line(pfctl::anchor_rules(&policy)), "pfctl -a browser -P -sr");
@@ -96,7 +96,7 @@ fn commands_are_the_recorded_ones() {
 }
 
 #[test]
-fn whether_pf_is_on() {
+fn the_enabled_state_is_parsed() {
     let seen: Vec<bool> = recorded("pfctl -s info")
         .iter()
         .filter(|run| run.exit == 0)
@@ -118,7 +118,7 @@ fn whether_pf_is_on() {
 }
 
 #[test]
-fn members_of_every_recorded_table() {
+fn members_of_every_recorded_table_are_parsed() {
     let shown = recorded("pfctl -t browser_tasks -T show");
     let sizes: Vec<usize> = shown.iter().map(|run| pfctl::read_members(&run.stdout).unwrap().len()).collect();
     assert_eq!(sizes, [1, 4, 3, 1, 2]);
@@ -139,7 +139,7 @@ fn members_of_every_recorded_table() {
 }
 
 #[test]
-fn what_an_add_or_delete_did() {
+fn the_result_of_add_and_delete_is_parsed() {
     let seen = |command: &str| -> Vec<Change> {
         recorded(command)
             .iter()
@@ -177,7 +177,7 @@ fn what_an_add_or_delete_did() {
 }
 
 #[test]
-fn states_that_were_ended() {
+fn the_number_of_killed_states_is_parsed() {
     assert_eq!(pfctl::read_killed(&recorded("pfctl -k 192.168.72.101")[0].stderr).unwrap(), 0);
     assert_eq!(pfctl::read_killed(&recorded("pfctl -k 192.168.72.101 -k 0.0.0.0/0")[0].stderr).unwrap(), 0);
     let line = RECORDED_KILL.split_once("$ pfctl -M -k 192.168.72.101\n").unwrap().1;
@@ -193,9 +193,9 @@ fn states_that_were_ended() {
 }
 
 #[test]
-fn tables_and_who_refers_to_them() {
+fn tables_and_their_references_are_parsed() {
     let run = &recorded("pfctl -vvsT")[0];
-    assert_eq!(pfctl::failure(&run.stderr), None, "ALTQ is no error");
+    assert_eq!(pfctl::failure(&run.stderr), None, "the ALTQ notice is not an error");
     let tables = pfctl::read_tables(&run.stdout).unwrap();
     let names: Vec<(&str, usize, bool)> =
         tables.iter().map(|table| (table.name.as_str(), table.addresses, table.is_referred_to())).collect();
@@ -212,7 +212,7 @@ fn tables_and_who_refers_to_them() {
     assert_eq!(names, [("browser_tasks", 8, false), ("internal", 4, true)]);
     assert_eq!(pfctl::read_tables("").unwrap(), []);
 
-    // An anchor's table, referred to by another's rules.
+    // A table of an anchor that rules of another anchor refer to.
     let other = run.stdout.replace("-pa-r--\tbrowser_tasks", "-pa-rh-\tbrowser_tasks\tsome/anchor");
     assert_eq!(pfctl::read_tables(&other).unwrap()[1].anchor, "some/anchor");
     for (from, to) in [
@@ -231,7 +231,7 @@ fn tables_and_who_refers_to_them() {
         assert_ne!(mutated, run.stdout, "{from}");
         assert!(pfctl::read_tables(&mutated).is_err(), "{from} -> {to}");
     }
-    // Cut anywhere but between two tables, it is refused.
+    // A listing that is cut inside a table is refused.
     let lines: Vec<&str> = run.stdout.lines().collect();
     for count in 1..lines.len() {
         let cut = lines[..count].iter().map(|line| format!("{line}\n")).collect::<String>();
@@ -240,7 +240,7 @@ fn tables_and_who_refers_to_them() {
 }
 
 #[test]
-fn rules_of_anchors() {
+fn rules_of_anchors_are_parsed() {
     let listed = |command: &str| -> Vec<Result<Vec<String>, Failure>> {
         recorded(command).iter().map(|run| pfctl::read_rules(&run.stdout, &run.stderr)).collect()
     };
@@ -254,16 +254,16 @@ fn rules_of_anchors() {
     );
     assert_eq!(anchor[1].as_ref().unwrap()[..], ["pass in all flags S/SA keep state"]);
     assert_eq!(anchor[2].as_ref().unwrap().len(), 0, "flushed");
-    assert_eq!(listed("pfctl -a nosuchanchor -sr"), [Err(Failure::NoAnchor)], "in spite of exit status 0");
+    assert_eq!(listed("pfctl -a nosuchanchor -sr"), [Err(Failure::NoAnchor)], "the exit status is 0");
     assert!(listed("pfctl -sr")[0].as_ref().unwrap().contains(&"anchor \"browser\" all".to_owned()));
-    // As recorded without -P, and with an administrator's state policy.
+    // As recorded without -P, and with `set state-policy if-bound`.
     let by_name = "pass in quick on bridge72 inet proto udp from <browser_tasks> to 192.168.72.1 port = domain keep state (if-bound)\n";
     let rule = &pfctl::read_rules(by_name, "").unwrap()[0];
     assert!(pf_conf::filter_rules(&policy()).contains(&format!("{rule} label \"resolver\"")), "{rule}");
 }
 
 #[test]
-fn failures_by_their_words() {
+fn failures_are_classified_by_their_text() {
     for (command, expected) in [
         ("pfctl -t nosuch -T show", Failure::NoTable),
         ("pfctl -t nosuch -T delete 192.168.72.101", Failure::NoTable),
@@ -283,16 +283,15 @@ fn failures_by_their_words() {
         pfctl::failure(&recorded("pfctl -nf /nonexistent.conf")[0].stderr),
         Some(Failure::Other(line)) if line.contains("/nonexistent.conf")
     ));
-    // Whatever ended well says nothing that looks like a failure, but for the anchor that does not exist.
+    // Output of successful commands is not classified as a failure, except for a missing anchor.
     for run in runs().iter().filter(|run| run.exit == 0 && run.command.starts_with("pfctl")) {
         let expected = run.stderr.contains("DIOCGETRULES").then_some(Failure::NoAnchor);
         assert_eq!(pfctl::failure(&run.stderr), expected, "{}", run.command);
     }
 }
 
-/// A host on which everything is as it should be.
 #[test]
-fn a_bridge_that_pf_leaves_alone_is_a_finding() {
+fn a_bridge_that_pf_skips_is_a_finding() {
     assert_eq!(pfctl::bridge(&policy()).join(" "), "-v -s Interfaces -i bridge72");
     assert_eq!(pfctl::read_skipped("bridge72\n", "bridge72"), Ok(false));
     assert_eq!(pfctl::read_skipped("all\nbridge\nbridge72 (skip)\n", "bridge72"), Ok(true));
@@ -302,6 +301,7 @@ fn a_bridge_that_pf_leaves_alone_is_a_finding() {
     assert_eq!(pfctl::prove(&policy(), &skipped), [Finding::Skipped("bridge72".into())]);
 }
 
+/// The output of a host without findings.
 fn good() -> Observed {
     let policy = policy();
     Observed {
@@ -321,7 +321,7 @@ fn good() -> Observed {
 }
 
 #[test]
-fn a_proof_finds_everything_that_opens_the_host() {
+fn every_difference_from_the_rendered_rules_is_a_finding() {
     let policy = policy();
     assert_eq!(pfctl::prove(&policy, &good()), []);
     let finds = |change: fn(&mut Observed)| {
@@ -342,7 +342,7 @@ fn a_proof_finds_everything_that_opens_the_host() {
     assert!(matches!(finds(|o| o.anchor_rules.clear()), Finding::Anchor(_)));
     assert!(matches!(finds(|o| o.anchor_rules.swap(3, 4)), Finding::Anchor(_)));
     assert!(
-        matches!(finds(|o| o.anchor_rules.push("pass in all".into())), Finding::Anchor(why) if why.contains("too much"))
+        matches!(finds(|o| o.anchor_rules.push("pass in all".into())), Finding::Anchor(why) if why.contains("unexpected"))
     );
     assert!(matches!(finds(|o| drop(o.anchor_rules.pop())), Finding::Anchor(why) if why.contains("missing")));
     assert!(matches!(finds(|o| o.anchor_nat.clear()), Finding::Anchor(_)));
@@ -352,16 +352,16 @@ fn a_proof_finds_everything_that_opens_the_host() {
         matches!(finds(|o| o.tables.clear()), Finding::Table { why, .. } if why.contains("does not exist"))
     );
     assert!(matches!(finds(|o| o.tables[0].persist = false), Finding::Table { .. }));
-    // What `-T add` makes by itself: persistent, and in no rule.
+    // A table that `-T add` created: persistent, but no rule uses it.
     assert!(matches!(
         finds(|o| (o.tables[0].referring_rules, o.tables[0].referring_anchors) = (0, 0)),
         Finding::Table { why, .. } if why.contains("no rule")
     ));
-    // Referred to from the anchor only.
+    // Only the anchor refers to the table.
     let mut observed = good();
     (observed.tables[0].referring_rules, observed.tables[0].referring_anchors) = (0, 1);
     assert_eq!(pfctl::prove(&policy, &observed), []);
-    // After `pfctl -F all` the anchor may still be there; nobody calls it.
+    // After `pfctl -F all` the anchor may still exist, but the main ruleset does not call it.
     let mut flushed = good();
     flushed.main_rules.clear();
     flushed.main_nat.clear();
@@ -371,18 +371,18 @@ fn a_proof_finds_everything_that_opens_the_host() {
 
 proptest! {
     #[test]
-    fn no_reader_panics(text in "[ -~\\n\\t]{0,200}", cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
+    fn no_parser_panics(text in "[ -~\\n\\t]{0,200}", cut in any::<prop::sample::Index>(), at in any::<prop::sample::Index>()) {
         let recorded = at.get(&runs()).clone();
         let whole = format!("{}{}", recorded.stdout, recorded.stderr);
         let half = whole.chars().take(cut.index(whole.len() + 1)).collect::<String>();
-        for words in [text.as_str(), &half, &format!("{half}{text}")] {
-            let _ = pfctl::read_enabled(words);
-            let _ = pfctl::read_members(words);
-            let _ = pfctl::read_change(words);
-            let _ = pfctl::read_killed(words);
-            let _ = pfctl::read_tables(words);
-            let _ = pfctl::read_rules(words, words);
-            let _ = pfctl::failure(words);
+        for output in [text.as_str(), &half, &format!("{half}{text}")] {
+            let _ = pfctl::read_enabled(output);
+            let _ = pfctl::read_members(output);
+            let _ = pfctl::read_change(output);
+            let _ = pfctl::read_killed(output);
+            let _ = pfctl::read_tables(output);
+            let _ = pfctl::read_rules(output, output);
+            let _ = pfctl::failure(output);
         }
     }
 }

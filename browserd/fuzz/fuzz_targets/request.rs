@@ -1,18 +1,18 @@
-//! An HTTP body on its way to an action: the first line names the operation, the rest is the body.
-//! Nothing may panic, and a body that is accepted must be accepted again after a round through JSON.
+//! Validates an HTTP body: the first line is the operation's id, the rest is the body.
+//! Nothing may panic, and an accepted body must still be accepted after it is parsed and written again.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let accepted = browserd::api::check_any(input).is_ok();
     let Some(at) = input.iter().position(|byte| *byte == b'\n') else { return };
-    if let (true, Ok(value)) = (accepted, serde_json_value(&input[at + 1..])) {
+    if let (true, Ok(value)) = (accepted, rewritten(&input[at + 1..])) {
         let mut again = input[..=at].to_vec();
         again.extend_from_slice(value.as_bytes());
-        assert!(browserd::api::check_any(&again).is_ok(), "accepted once, refused after a round trip");
+        assert!(browserd::api::check_any(&again).is_ok(), "the rewritten body was refused");
     }
 });
 
-/// The same JSON, written anew.
-fn serde_json_value(body: &[u8]) -> Result<String, ()> {
+/// The same JSON, parsed and written again.
+fn rewritten(body: &[u8]) -> Result<String, ()> {
     serde_json::from_slice::<serde_json::Value>(body).map(|value| value.to_string()).map_err(drop)
 }

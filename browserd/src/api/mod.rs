@@ -1,4 +1,4 @@
-//! The API as data: requests, answers, errors, and the table of operations with its OpenAPI document.
+//! The API: requests, responses, errors, and the table of operations with its OpenAPI document.
 
 pub mod error;
 pub mod openapi;
@@ -7,8 +7,8 @@ pub mod types;
 
 pub use error::{ApiError, ErrorBody, ErrorCode, ErrorDetail};
 
-/// What a request goes through before anything is done with it: the first line names the operation,
-/// the rest is the body. For the fuzz target and its replay.
+/// Validates a request without executing it, for the fuzz target and the replay of its corpus. The first line of the
+/// input is the operation's id, the rest is the body.
 pub fn check_any(input: &[u8]) -> Result<(), ApiError> {
     let (name, body) = match input.iter().position(|byte| *byte == b'\n') {
         Some(at) => (&input[..at], &input[at + 1..]),

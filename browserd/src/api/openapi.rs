@@ -1,4 +1,4 @@
-//! The OpenAPI 3.1 document, made from the table of operations and the types.
+//! The OpenAPI 3.1 document, generated from the table of operations and the types.
 
 use super::error::{ErrorBody, ErrorCode};
 use super::operations::operations;
@@ -47,8 +47,8 @@ pub fn document() -> Value {
         "info": {
             "title": "browserd",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Drives the one browser of a clone. Raw CDP for Playwright and Puppeteer is at \
-                            /json/version and the WebSocket it names.",
+            "description": "Controls the browser of a clone. /json/version returns the WebSocket URL of the raw CDP \
+                            endpoint for Playwright and Puppeteer.",
         },
         "paths": paths,
         "components": {
@@ -68,18 +68,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_committed_document_is_the_present_one() {
+    fn the_committed_document_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/browserd-openapi.json");
-        let present = serde_json::to_string_pretty(&document()).unwrap() + "\n";
+        let generated = serde_json::to_string_pretty(&document()).unwrap() + "\n";
         if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, &present).unwrap();
+            std::fs::write(path, &generated).unwrap();
         }
         let committed = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(committed == present, "docs/browserd-openapi.json is old: run the tests with UPDATE_DOCS=1");
+        assert!(
+            committed == generated,
+            "docs/browserd-openapi.json is out of date: run the tests with UPDATE_DOCS=1"
+        );
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_resolves() {
         fn walk(value: &Value, document: &Value) {
             match value {
                 Value::Object(map) => {

@@ -1,5 +1,4 @@
-//! The table of operations. Routing, checking of requests and the OpenAPI document all read it, so
-//! they cannot disagree.
+//! The table of operations. Routing, request validation and the OpenAPI document are all derived from it.
 
 use super::error::{ApiError, ErrorCode};
 use super::types::*;
@@ -16,21 +15,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
-/// An answer ready to be sent.
+/// The status and JSON body of a successful response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct OperationResponse {
     pub(crate) status: StatusCode,
     pub(crate) json: Vec<u8>,
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<Answer, ApiError>> + Send + 'a>>;
-type Run = Box<dyn Fn(Arc<App>, Option<String>, Vec<u8>) -> Running<'static> + Send + Sync>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<OperationResponse, ApiError>> + Send>>;
+type Handler = Box<dyn Fn(Arc<App>, Option<String>, Vec<u8>) -> ResponseFuture + Send + Sync>;
 
 /// One operation of the API.
 pub struct Operation {
     /// GET, POST or DELETE.
     pub method: Method,
-    /// With `{tab}` where the tab's id stands.
+    /// The path; `{tab}` stands for a tab's id.
     pub path: &'static str,
     /// A unique name.
     pub id: &'static str,
@@ -38,12 +37,12 @@ pub struct Operation {
     pub summary: &'static str,
     /// Whether a body is expected.
     pub has_body: bool,
-    /// Whether it counts against the limit of calls. The two probes do not: they must always answer.
+    /// Whether it counts against the limit of concurrent calls. The two probes do not: they must always respond.
     pub(crate) counted: bool,
     pub(crate) request_schema: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) response_schema: fn(&mut SchemaGenerator) -> Schema,
     check: fn(&[u8]) -> Result<(), ApiError>,
-    pub(crate) run: Run,
+    pub(crate) run: Handler,
 }
 
 impl std::fmt::Debug for Operation {
@@ -53,12 +52,12 @@ impl std::fmt::Debug for Operation {
 }
 
 impl Operation {
-    /// Whether a body would be accepted, with nothing done.
+    /// Validates a body without executing the operation.
     pub fn check(&self, body: &[u8]) -> Result<(), ApiError> {
         (self.check)(body)
     }
 
-    /// Whether the path is this operation's; inside: the tab it names.
+    /// Matches a path. The inner option is the tab that the path names.
     pub(crate) fn matches<'a>(&self, path: &'a str) -> Option<Option<&'a str>> {
         match self.path.split_once("{tab}") {
             None => (self.path == path).then_some(None),
@@ -72,11 +71,12 @@ impl Operation {
 
 fn parse<T: DeserializeOwned + Check>(body: &[u8]) -> Result<T, ApiError> {
     let body = if body.is_empty() { b"{}" } else { body };
-    // The parser would also take an array as a struct's fields in their order.
+    // serde would also accept an array of the struct's fields in order.
     if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(ApiError::new(ErrorCode::BadRequest, "body: a JSON object is expected"));
+        return Err(ApiError::new(ErrorCode::BadRequest, "body: expected a JSON object"));
     }
-    // The parser's words name fields, never the values around them: a body may hold cookies.
+    // The message must not contain values, because a body may contain cookies. serde quotes values only in messages
+    // that start with "invalid".
     let request: T = serde_json::from_slice(body).map_err(|error| {
         let text = error.to_string();
         let safe = match error.classify() {
@@ -91,13 +91,13 @@ fn parse<T: DeserializeOwned + Check>(body: &[u8]) -> Result<T, ApiError> {
     Ok(request)
 }
 
-fn answer(status: StatusCode, value: &impl Serialize) -> Result<Answer, ApiError> {
+fn respond(status: StatusCode, value: &impl Serialize) -> Result<OperationResponse, ApiError> {
     let json =
         serde_json::to_vec(value).map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
-    Ok(Answer { status, json })
+    Ok(OperationResponse { status, json })
 }
 
-/// What a handler is given.
+/// The input of a handler.
 struct Call<T> {
     app: Arc<App>,
     tab: Option<String>,
@@ -132,7 +132,7 @@ where
                 let request = parse::<T>(&body)?;
                 drop(body);
                 let (status, value) = handler(Call { app, tab, request }).await?;
-                answer(status, &value)
+                respond(status, &value)
             })
         }),
     }
@@ -144,7 +144,7 @@ macro_rules! action {
         operation(Method::POST, $path, $id, $summary, |call: Call<$request>| async move {
             let browser = call.app.browser()?;
             if call.request.tab.is_none() && browser.tab(None).is_err() {
-                // Nothing is open: the caller means a tab, so there shall be one.
+                // No tab is open and the call names none, so one is opened.
                 let until = Instant::now() + call.app.config.deadline(call.request.timeout_ms);
                 browser.open_tab(None, false, until).await?;
             }
@@ -185,7 +185,7 @@ pub fn operations() -> Vec<Operation> {
             Method::GET,
             "/healthz",
             "healthz",
-            "Whether browserd works; 503 when the browser crashed too often and is not started again",
+            "Whether browserd works; 503 once the browser crashed too often and is no longer restarted",
             |call: Call<Nothing>| async move {
                 let failed = call.app.supervisor.status().phase == Phase::Failed;
                 let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
@@ -203,20 +203,26 @@ pub fn operations() -> Vec<Operation> {
                 Ok((status, health(&call.app)))
             },
         )),
-        operation(Method::GET, "/v1/version", "version", "Who answers", |call: Call<Nothing>| async move {
-            let version = call.app.browser()?.version.clone();
-            Ok((
-                StatusCode::OK,
-                Version {
-                    browserd: env!("CARGO_PKG_VERSION").into(),
-                    browser: version.product,
-                    protocol: version.protocol_version,
-                    user_agent: version.user_agent,
-                    evaluate: !call.app.config.no_evaluate,
-                    raw_cdp: !call.app.config.no_raw_cdp,
-                },
-            ))
-        }),
+        operation(
+            Method::GET,
+            "/v1/version",
+            "version",
+            "The versions of browserd and of the browser",
+            |call: Call<Nothing>| async move {
+                let version = call.app.browser()?.version.clone();
+                Ok((
+                    StatusCode::OK,
+                    Version {
+                        browserd: env!("CARGO_PKG_VERSION").into(),
+                        browser: version.product,
+                        protocol: version.protocol_version,
+                        user_agent: version.user_agent,
+                        evaluate: !call.app.config.no_evaluate,
+                        raw_cdp: !call.app.config.no_raw_cdp,
+                    },
+                ))
+            },
+        ),
         operation(Method::GET, "/v1/tabs", "list_tabs", "All open tabs", |call: Call<Nothing>| async move {
             Ok((StatusCode::OK, Tabs { tabs: call.app.browser()?.tab_infos().await? }))
         }),
@@ -225,7 +231,8 @@ pub fn operations() -> Vec<Operation> {
             let NewTab { url, background } = call.request;
             let tab = browser.open_tab(url.as_deref(), background, until(&call.app)).await?;
             let info = browser.tab_infos().await?.into_iter().find(|info| info.tab == tab.id);
-            let info = info.ok_or_else(|| ApiError::new(ErrorCode::NoSuchTab, "the tab closed itself"))?;
+            let info =
+                info.ok_or_else(|| ApiError::new(ErrorCode::NoSuchTab, "the new tab was closed at once"))?;
             Ok((StatusCode::CREATED, info))
         }),
         operation(
@@ -242,18 +249,18 @@ pub fn operations() -> Vec<Operation> {
             Method::POST,
             "/v1/tabs/{tab}/activate",
             "activate_tab",
-            "Make a tab the one that calls mean when they name none",
+            "Make a tab the default for calls that name no tab",
             |call: Call<Nothing>| async move {
                 call.app.browser()?.activate_tab(&call.tab.unwrap_or_default()).await?;
                 Ok(done())
             },
         ),
-        action!("/v1/navigate", "navigate", "Load a URL or go through the history", Navigate => navigate::navigate),
-        action!("/v1/screenshot", "screenshot", "Take a picture", Screenshot => capture::screenshot),
-        action!("/v1/click", "click", "Click at a point or an element", Click => input::click),
+        action!("/v1/navigate", "navigate", "Load a URL or navigate the history", Navigate => navigate::navigate),
+        action!("/v1/screenshot", "screenshot", "Take a screenshot", Screenshot => capture::screenshot),
+        action!("/v1/click", "click", "Click a point or an element", Click => input::click),
         action!("/v1/type", "type", "Type text", Type => input::type_text),
-        action!("/v1/press", "press", "Press a key or a combination", Press => input::press),
-        action!("/v1/scroll", "scroll", "Turn the wheel or bring an element into view", Scroll => input::scroll),
+        action!("/v1/press", "press", "Press a key or a key combination", Press => input::press),
+        action!("/v1/scroll", "scroll", "Scroll by a distance or to an element", Scroll => input::scroll),
         action!("/v1/read_dom", "read_dom", "The page as HTML", ReadDom => read::read_dom),
         action!("/v1/text", "text", "The page's text", Text => read::text),
         action!("/v1/links", "links", "The page's links", Links => read::links),
@@ -266,7 +273,7 @@ pub fn operations() -> Vec<Operation> {
             "Evaluate JavaScript in the page",
             |call: Call<Evaluate>| async move {
                 if call.app.config.no_evaluate {
-                    return Err(ApiError::new(ErrorCode::EvaluateDisabled, "evaluate is switched off"));
+                    return Err(ApiError::new(ErrorCode::EvaluateDisabled, "evaluate is disabled"));
                 }
                 let context = Context::new(&*call.app.browser()?, call.app.config.clone(), &call.request)?;
                 Ok((StatusCode::OK, read::evaluate(&context, &call.request).await?))
@@ -276,7 +283,7 @@ pub fn operations() -> Vec<Operation> {
             Method::POST,
             "/v1/dialogs",
             "dialogs",
-            "How the tab's dialogs are answered",
+            "Set how the tab's dialogs are answered",
             |call: Call<Dialogs>| async move {
                 let Dialogs { accept, prompt_text, tab, .. } = call.request;
                 call.app.browser()?.tab(tab.as_deref())?.update(|state| {

@@ -1,8 +1,8 @@
-//! What events change: tabs, downloads, dialogs, and whose raw client hears of them.
+//! Applies CDP events to the state of the browser: tabs, downloads, dialogs, raw clients.
 
-use super::SHORT;
+use super::INTERNAL_TIMEOUT;
 use super::relay::Relays;
-use super::tab::{OuterFrame, Tab, TabRef};
+use super::tab::{RemoteFrame, Tab, TabRef};
 use crate::api::types::{DialogInfo, Download};
 use crate::cdp::{Connection, Event, Session};
 use serde::Deserialize;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::watch;
 
-/// Downloads remembered.
+/// Number of downloads kept in the list.
 const MAX_DOWNLOADS: usize = 100;
-/// Dialogs of one document after which its script is stopped.
+/// Number of dialogs after which a document's script is terminated.
 const MAX_DIALOGS: u32 = 50;
 
-/// What the events change.
+/// The state of the browser that events update.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct BrowserState {
     pub(super) cdp: OnceLock<Connection>,
     pub(super) tabs: Mutex<Tabs>,
     pub(super) tabs_changed: watch::Sender<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct Tabs {
     pub(super) open: Vec<TabRef>,
-    /// The target calls mean when they name no tab.
+    /// The default target of calls that name no tab.
     pub(super) active: Option<String>,
     opened: u64,
 }
@@ -54,32 +54,32 @@ pub(super) struct TargetInfo {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Attached {
+struct AttachedToTarget {
     session_id: String,
     target_info: TargetInfo,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Detached {
+struct DetachedFromTarget {
     session_id: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct InfoChanged {
+struct TargetInfoChanged {
     target_info: TargetInfo,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Crashed {
+struct TargetCrashed {
     target_id: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Lifecycle {
+struct LifecycleEvent {
     frame_id: String,
     loader_id: String,
     name: String,
@@ -101,7 +101,7 @@ struct Frame {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WithinDocument {
+struct NavigatedWithinDocument {
     frame_id: String,
     url: String,
 }
@@ -130,7 +130,7 @@ struct DownloadProgress {
     state: String,
 }
 
-impl Shared {
+impl BrowserState {
     pub(super) fn tabs(&self) -> MutexGuard<'_, Tabs> {
         self.tabs.lock().expect("no panic while held")
     }
@@ -140,7 +140,7 @@ impl Shared {
     }
 
     fn cdp(&self) -> &Connection {
-        self.cdp.get().expect("set before the first message can arrive")
+        self.cdp.get().expect("set before the first call is sent")
     }
 
     fn tab_by_session(&self, session: Option<&str>) -> Option<TabRef> {
@@ -148,7 +148,7 @@ impl Shared {
         self.tabs().open.iter().find(|tab| *tab.session == *session).cloned()
     }
 
-    /// The tab whose page, or one of whose frames, has this session.
+    /// The tab that owns this session, either for its page or for one of its frames.
     fn tab_of_frame(&self, session: &str) -> Option<TabRef> {
         let tabs = self.tabs();
         tabs.open
@@ -167,29 +167,29 @@ impl Shared {
             if let Some(session) = delivered.lost_session {
                 self.cdp().fail_session(&session, "it was detached");
             }
-            if delivered.taken {
+            if delivered.for_raw_client {
                 return;
             }
         }
         self.on_own_event(event);
     }
 
-    /// An event of browserd's own sessions. `None` only ends the function early.
+    /// Handles an event of browserd's own sessions. The `Option` only serves to return early with `?`.
     fn on_own_event(&self, event: &Event<'_>) -> Option<()> {
         match event.method {
             "Target.attachedToTarget" => self.on_attached(event.session, event.parse()?),
-            "Target.detachedFromTarget" => self.on_detached(&event.parse::<Detached>()?.session_id),
+            "Target.detachedFromTarget" => self.on_detached(&event.parse::<DetachedFromTarget>()?.session_id),
             "Target.targetInfoChanged" => {
-                let info = event.parse::<InfoChanged>()?.target_info;
+                let info = event.parse::<TargetInfoChanged>()?.target_info;
                 self.tab_by_target(&info.target_id)?
                     .update(|state| (state.url, state.title) = (info.url, info.title));
             }
             "Target.targetCrashed" => {
                 self.renderer_crashes.fetch_add(1, Ordering::Relaxed);
-                self.tab_by_target(&event.parse::<Crashed>()?.target_id)?.on_crashed();
+                self.tab_by_target(&event.parse::<TargetCrashed>()?.target_id)?.on_crashed();
             }
             "Page.lifecycleEvent" => {
-                let lifecycle: Lifecycle = event.parse()?;
+                let lifecycle: LifecycleEvent = event.parse()?;
                 let tab = self.tab_by_session(event.session)?;
                 if lifecycle.frame_id == tab.target {
                     tab.on_lifecycle(&lifecycle.loader_id, &lifecycle.name);
@@ -206,7 +206,7 @@ impl Shared {
                 }
             }
             "Page.navigatedWithinDocument" => {
-                let moved: WithinDocument = event.parse()?;
+                let moved: NavigatedWithinDocument = event.parse()?;
                 let tab = self.tab_by_session(event.session)?;
                 if moved.frame_id == tab.target {
                     tab.on_moved_within_document(&moved.url);
@@ -236,18 +236,20 @@ impl Shared {
         Some(())
     }
 
-    fn on_attached(&self, parent: Option<&str>, attached: Attached) {
+    fn on_attached(&self, parent: Option<&str>, attached: AttachedToTarget) {
         let TargetInfo { target_id, kind, url, opener_id, .. } = attached.target_info;
         if let Some(parent) = parent
             && let Some(tab) = self.tab_of_frame(parent)
         {
-            // A frame in a process of its own; its id is its target's. It may hold more of them.
+            // A frame with its own process. Its frame id equals its target id. It may contain more such frames.
             let session: Session = attached.session_id.as_str().into();
-            let frame = OuterFrame { id: target_id, parent: parent.into() };
+            let frame = RemoteFrame { id: target_id, parent: parent.into() };
             tab.update(|state| state.frames.insert(attached.session_id, frame));
             tokio::spawn(async move {
-                let _ =
-                    tab.cdp.call_raw(Some(&session), "Target.setAutoAttach", &frames_of_page(), SHORT).await;
+                let _ = tab
+                    .cdp
+                    .call_raw(Some(&session), "Target.setAutoAttach", &auto_attach_frames(), INTERNAL_TIMEOUT)
+                    .await;
             });
             return;
         }
@@ -267,7 +269,7 @@ impl Shared {
         tokio::spawn(async move {
             if too_many {
                 let params = json!({ "targetId": tab.target });
-                let _ = tab.cdp.call_raw(None, "Target.closeTarget", &params, SHORT).await;
+                let _ = tab.cdp.call_raw(None, "Target.closeTarget", &params, INTERNAL_TIMEOUT).await;
             }
             set_up(&tab).await;
         });
@@ -293,10 +295,10 @@ impl Shared {
         }
     }
 
-    /// Answer the dialog at once, whatever the page's script is waiting for: an open dialog blocks
-    /// everything else in the tab. Where a raw client is attached, dialogs are its own business.
+    /// Answers a dialog at once, because an open dialog blocks the tab. If a raw client is attached to the tab, the client
+    /// answers.
     fn on_dialog(&self, tab: &TabRef, dialog: DialogOpening) {
-        if self.relays().holds(&tab.target) {
+        if self.relays().is_attached(&tab.target) {
             return;
         }
         let (accept, text, endless) = tab.update(|state| {
@@ -313,10 +315,13 @@ impl Shared {
             let session = Some(&tab.session);
             let stop = async {
                 if endless {
-                    let _ = tab.cdp.call_raw(session, "Runtime.terminateExecution", &json!({}), SHORT).await;
+                    let _ = tab
+                        .cdp
+                        .call_raw(session, "Runtime.terminateExecution", &json!({}), INTERNAL_TIMEOUT)
+                        .await;
                 }
             };
-            let answer = tab.cdp.call_raw(session, "Page.handleJavaScriptDialog", &params, SHORT);
+            let answer = tab.cdp.call_raw(session, "Page.handleJavaScriptDialog", &params, INTERNAL_TIMEOUT);
             let _ = tokio::join!(stop, answer);
         });
     }
@@ -339,35 +344,35 @@ impl Shared {
             let cdp = self.cdp().clone();
             tokio::spawn(async move {
                 let params = json!({ "guid": progress.guid });
-                let _ = cdp.call_raw(None, "Browser.cancelDownload", &params, SHORT).await;
+                let _ = cdp.call_raw(None, "Browser.cancelDownload", &params, INTERNAL_TIMEOUT).await;
             });
         }
     }
 }
 
-/// Tells Chromium to announce the frames of a page or frame that live in processes of their own.
-fn frames_of_page() -> Value {
+/// Parameters that make Chromium attach to the child frames that have their own process.
+fn auto_attach_frames() -> Value {
     json!({
         "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true,
         "filter": [{ "type": "iframe" }, { "exclude": true }],
     })
 }
 
-/// Listen to a new tab, then let its page run.
+/// Enables the events of a new tab, then lets its page run.
 async fn set_up(tab: &Tab) {
     let session = Some(&tab.session);
     let call = |method: &'static str, params: Value| async move {
-        tab.cdp.call_raw(session, method, &params, SHORT).await
+        tab.cdp.call_raw(session, method, &params, INTERNAL_TIMEOUT).await
     };
     let done = tokio::try_join!(
         call("Page.enable", json!({})),
         call("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
         call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })),
-        call("Target.setAutoAttach", frames_of_page()),
+        call("Target.setAutoAttach", auto_attach_frames()),
         call("Runtime.runIfWaitingForDebugger", json!({})),
     );
     if let Err(error) = done {
-        tracing::debug!(tab = tab.id, %error, "the tab went away while it was set up");
+        tracing::debug!(tab = tab.id, %error, "the tab was closed during its setup");
     }
     tab.update(|state| state.set_up = true);
 }

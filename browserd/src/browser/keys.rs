@@ -1,20 +1,20 @@
-//! Names of keys → what CDP's `Input.dispatchKeyEvent` wants to know about them.
+//! Translates names of keys to the parameters of CDP's `Input.dispatchKeyEvent`.
 
 use serde::Serialize;
 
-/// One key of a US keyboard, with the modifiers held.
+/// One key of a US keyboard with its modifiers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Key {
     pub(crate) key: String,
     pub(crate) code: String,
     pub(crate) windows_virtual_key_code: u32,
-    /// What the key writes; empty for keys that write nothing.
+    /// The text that the key inserts; empty if none.
     pub(crate) text: String,
     /// CDP's bit set: Alt 1, Control 2, Meta 4, Shift 8.
     pub(crate) modifiers: u32,
-    /// Editing commands the combination stands for. Chromium's headless mode has no key bindings of
-    /// its own, so `Control+A` would select nothing without them.
+    /// Editing commands of the combination. Headless Chromium has no key bindings, so `Control+A` alone would select
+    /// nothing.
     pub(crate) commands: Vec<&'static str>,
 }
 
@@ -52,7 +52,7 @@ const NAMED: [(&str, u32, &str); 31] = [
     ("F12", 123, ""),
 ];
 
-/// Printable keys beside letters and digits: unshifted, shifted, code, virtual key code.
+/// Printable keys other than letters and digits: unshifted, shifted, code, virtual key code.
 const PRINTABLE: [(char, char, &str, u32); 11] = [
     ('-', '_', "Minus", 189),
     ('=', '+', "Equal", 187),
@@ -74,11 +74,11 @@ const CONTROL: u32 = 2;
 const META: u32 = 4;
 const SHIFT: u32 = 8;
 
-/// `Control+Shift+A`, `Enter`, `+` → the key. The error says what was not understood.
+/// Parses a key such as `Control+Shift+A`, `Enter` or `+`.
 pub(crate) fn parse(text: &str) -> Result<Key, String> {
     let mut rest = text;
     let mut modifiers = 0;
-    // A plus sign at the end is the key itself.
+    // A plus sign at the end is a key.
     while let Some((name, tail)) =
         rest.split_once('+').filter(|(name, tail)| !name.is_empty() && !tail.is_empty())
     {
@@ -87,13 +87,13 @@ pub(crate) fn parse(text: &str) -> Result<Key, String> {
             "control" | "ctrl" => CONTROL,
             "meta" | "cmd" | "command" => META,
             "shift" => SHIFT,
-            _ => return Err("modifiers are Alt, Control, Meta and Shift".into()),
+            _ => return Err("unknown modifier; use Alt, Control, Meta or Shift".into()),
         };
         rest = tail;
     }
     let mut key = match rest.chars().next() {
         Some(only) if rest.chars().count() == 1 => character(only),
-        Some(_) => named(rest).ok_or("not the name of a key; for example Enter, ArrowDown, a, Control+A")?,
+        Some(_) => named(rest).ok_or("unknown key; use for example Enter, ArrowDown, a or Control+A")?,
         None => return Err("empty".into()),
     };
     if modifiers & SHIFT != 0 && key.text.chars().all(|c| c.is_ascii_lowercase()) && key.text.len() == 1 {
@@ -139,7 +139,7 @@ fn named(name: &str) -> Option<Key> {
     })
 }
 
-/// The key that writes a character. One that no key of the keyboard writes is sent as text alone.
+/// The key for a character. A character without a key is sent as text only.
 pub(crate) fn character(c: char) -> Key {
     let (code, number, shifted) = match c {
         '\n' | '\r' => return named("Enter").expect("Enter is in the table"),
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_combinations() {
+    fn keys_and_combinations_are_parsed() {
         let enter = parse("enter").unwrap();
         assert_eq!(
             (enter.key.as_str(), enter.windows_virtual_key_code, enter.text.as_str()),

@@ -1,4 +1,4 @@
-//! One running browser: its tabs, downloads and raw clients, kept up to date by its events.
+//! A running browser with its tabs, downloads and raw clients.
 
 pub(crate) mod actions;
 mod events;
@@ -13,7 +13,7 @@ use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Download, TabInfo};
 use crate::cdp::{CdpError, Connection, Event};
 use crate::config::Config;
-use events::{Shared, TargetInfo};
+use events::{BrowserState, TargetInfo};
 use relay::Relays;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,20 +25,20 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Deadline of the small calls browserd makes for itself.
-const SHORT: Duration = Duration::from_secs(10);
+/// Deadline of internal calls.
+const INTERNAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long closing a tab may take.
-const CLOSE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One running browser.
+/// A running browser.
 #[derive(Debug)]
 pub(crate) struct Browser {
     pub(crate) cdp: Connection,
     pub(crate) version: BrowserVersion,
-    shared: Arc<Shared>,
+    state: Arc<BrowserState>,
 }
 
-/// What Chromium says of itself.
+/// The result of `Browser.getVersion`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BrowserVersion {
@@ -49,13 +49,13 @@ pub(crate) struct BrowserVersion {
 }
 
 impl Browser {
-    /// Speak to a browser that was just started, and open a page in it.
+    /// Connects to a browser that was just started and waits until its first page runs scripts.
     pub(crate) async fn connect(
         pipe: UnixStream,
         config: &Config,
         renderer_crashes: Arc<AtomicU64>,
     ) -> Result<Arc<Self>, ApiError> {
-        let shared = Arc::new(Shared {
+        let state = Arc::new(BrowserState {
             cdp: OnceLock::new(),
             tabs: Mutex::default(),
             tabs_changed: watch::Sender::new(0),
@@ -67,11 +67,11 @@ impl Browser {
         });
         let (input, output) = pipe.into_split();
         let on_event = {
-            let shared = shared.clone();
-            move |event: &Event<'_>| shared.on_event(event)
+            let state = state.clone();
+            move |event: &Event<'_>| state.on_event(event)
         };
         let cdp = Connection::new(input, output, config.max_response, on_event);
-        shared.cdp.set(cdp.clone()).expect("set once, here");
+        state.cdp.set(cdp.clone()).expect("set only here");
 
         let until = Instant::now() + Duration::from_millis(config.start_timeout_ms);
         let pages = json!([{ "type": "page" }, { "exclude": true }]);
@@ -79,7 +79,7 @@ impl Browser {
         let version = cdp.call(None, "Browser.getVersion", json!({}), left(until));
         let discover = json!({ "discover": true, "filter": pages });
         let discover = cdp.call_raw(None, "Target.setDiscoverTargets", &discover, left(until));
-        // Pages wait for us, so that no dialog opens before we listen.
+        // New pages wait until their tab is set up, so that no dialog opens before its events are enabled.
         let attach = json!({
             "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": pages
         });
@@ -90,8 +90,8 @@ impl Browser {
         let behaviour = cdp.call_raw(None, "Browser.setDownloadBehavior", &behaviour, left(until));
         let (version, ..) = tokio::try_join!(version, discover, attach, behaviour)?;
 
-        let browser = Arc::new(Self { cdp, version, shared });
-        // Ready means that a page can be opened and runs script.
+        let browser = Arc::new(Self { cdp, version, state });
+        // The browser is ready when its first page runs a script.
         let tab = browser.first_tab(until).await?;
         let one: u32 = tab.run("function() { return 1 }", &[], until).await?;
         debug_assert_eq!(one, 1);
@@ -103,21 +103,21 @@ impl Browser {
 
     // ---- tabs
 
-    /// The tab that Chromium opened at its start.
+    /// The tab that Chromium opens at startup.
     async fn first_tab(&self, until: Instant) -> Result<TabRef, ApiError> {
-        let first = |browser: &Self| browser.shared.tabs().open.first().cloned();
+        let first = |browser: &Self| browser.state.tabs().open.first().cloned();
         let tab = self.wait_for_tab(first, until).await?;
-        self.shared.tabs().active = Some(tab.target.clone());
+        self.state.tabs().active = Some(tab.target.clone());
         Ok(tab)
     }
 
-    /// Wait until this tab is there and set up.
+    /// Waits until the tab exists and is set up.
     async fn wait_for_tab(
         &self,
         find: impl Fn(&Self) -> Option<TabRef>,
         until: Instant,
     ) -> Result<TabRef, ApiError> {
-        let mut changes = self.shared.tabs_changed.subscribe();
+        let mut changes = self.state.tabs_changed.subscribe();
         let found = async {
             loop {
                 changes.mark_unchanged();
@@ -134,12 +134,12 @@ impl Browser {
             tab = found => Ok(tab),
             () = self.cdp.closed() => Err(CdpError::Closed { method: "Target.createTarget".into() }.into()),
             () = tokio::time::sleep_until(until) => {
-                Err(ApiError::new(ErrorCode::Timeout, "the new tab did not come up in time"))
+                Err(ApiError::new(ErrorCode::Timeout, "the new tab was not ready in time"))
             }
         }
     }
 
-    /// Open a tab; `url` begins to load, nobody waits for it.
+    /// Opens a tab. Does not wait until `url` is loaded.
     pub(crate) async fn open_tab(
         &self,
         url: Option<&str>,
@@ -151,27 +151,26 @@ impl Browser {
         struct Created {
             target_id: String,
         }
-        if self.shared.tabs().open.len() >= self.shared.max_tabs {
-            let limit = self.shared.max_tabs;
+        if self.state.tabs().open.len() >= self.state.max_tabs {
+            let limit = self.state.max_tabs;
             return Err(ApiError::new(
                 ErrorCode::TooManyTabs,
-                format!("{limit} tabs are open, no more are allowed"),
+                format!("the limit of {limit} open tabs is reached"),
             ));
         }
         let params = json!({ "url": url.unwrap_or("about:blank"), "background": background });
         let created: Created = self.cdp.call(None, "Target.createTarget", params, left(until)).await?;
-        let tab =
-            self.wait_for_tab(|browser| browser.shared.tab_by_target(&created.target_id), until).await?;
-        let mut tabs = self.shared.tabs();
+        let tab = self.wait_for_tab(|browser| browser.state.tab_by_target(&created.target_id), until).await?;
+        let mut tabs = self.state.tabs();
         if !background || tabs.active.is_none() {
             tabs.active = Some(tab.target.clone());
         }
         Ok(tab)
     }
 
-    /// The tab a call means.
+    /// The tab with this id, or the default tab.
     pub(crate) fn tab(&self, id: Option<&str>) -> Result<TabRef, ApiError> {
-        let tabs = self.shared.tabs();
+        let tabs = self.state.tabs();
         let found = match id {
             Some(id) => tabs.open.iter().find(|tab| tab.id == id || tab.target == id),
             None => tabs
@@ -191,9 +190,9 @@ impl Browser {
     pub(crate) async fn close_tab(&self, id: &str) -> Result<(), ApiError> {
         let tab = self.tab(Some(id))?;
         let params = json!({ "targetId": tab.target });
-        let _: Value = self.cdp.call(None, "Target.closeTarget", params, SHORT).await?;
-        let gone = tab.wait_for(|state| state.closed.then_some(()));
-        tokio::time::timeout(CLOSE, gone)
+        let _: Value = self.cdp.call(None, "Target.closeTarget", params, INTERNAL_TIMEOUT).await?;
+        let closed = tab.wait_for(|state| state.closed.then_some(()));
+        tokio::time::timeout(CLOSE_TIMEOUT, closed)
             .await
             .map_err(|_| ApiError::new(ErrorCode::Timeout, format!("tab {id} did not close in time")))
     }
@@ -201,32 +200,32 @@ impl Browser {
     pub(crate) async fn activate_tab(&self, id: &str) -> Result<(), ApiError> {
         let tab = self.tab(Some(id))?;
         let params = json!({ "targetId": tab.target });
-        let _: Value = self.cdp.call(None, "Target.activateTarget", params, SHORT).await?;
-        self.shared.tabs().active = Some(tab.target.clone());
+        let _: Value = self.cdp.call(None, "Target.activateTarget", params, INTERNAL_TIMEOUT).await?;
+        self.state.tabs().active = Some(tab.target.clone());
         Ok(())
     }
 
     /// How many tabs are open.
     pub(crate) fn tab_count(&self) -> usize {
-        self.shared.tabs().open.len()
+        self.state.tabs().open.len()
     }
 
-    /// All open tabs. Asks Chromium for their titles, which no event tells when a page sets them late.
+    /// All open tabs. Queries their titles, because Chromium sends no event when a page changes its title later.
     pub(crate) async fn tab_infos(&self) -> Result<Vec<TabInfo>, ApiError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Targets {
             target_infos: Vec<TargetInfo>,
         }
-        let known: Targets = self.cdp.call(None, "Target.getTargets", json!({}), SHORT).await?;
+        let known: Targets = self.cdp.call(None, "Target.getTargets", json!({}), INTERNAL_TIMEOUT).await?;
         for info in known.target_infos {
-            if let Some(tab) = self.shared.tab_by_target(&info.target_id) {
+            if let Some(tab) = self.state.tab_by_target(&info.target_id) {
                 let mut state = tab.state();
                 (state.url, state.title) = (info.url, info.title);
             }
         }
         let active = self.tab(None).ok().map(|tab| tab.target.clone());
-        let tabs = self.shared.tabs().open.clone();
+        let tabs = self.state.tabs().open.clone();
         let id_of = |target: &String| tabs.iter().find(|tab| tab.target == *target).map(|tab| tab.id.clone());
         let infos = tabs
             .iter()
@@ -249,10 +248,10 @@ impl Browser {
     }
 
     pub(crate) fn downloads(&self) -> Vec<Download> {
-        self.shared.downloads.lock().expect("no panic while held").iter().cloned().collect()
+        self.state.downloads.lock().expect("no panic while held").iter().cloned().collect()
     }
 
     pub(crate) fn relays(&self) -> MutexGuard<'_, Relays> {
-        self.shared.relays()
+        self.state.relays()
     }
 }

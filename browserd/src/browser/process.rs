@@ -1,4 +1,4 @@
-//! Chromium as a process: its command line, its folders, its end.
+//! The Chromium process: command line, folders, termination.
 
 use crate::config::Config;
 use crate::sys;
@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Lines of Chromium's standard error kept for the report of its end.
+/// Lines of Chromium's standard error kept for the exit report.
 const KEPT_LINES: usize = 8;
 const KEPT_LINE_BYTES: u64 = 2048;
 
-/// No port, no first-run pages, nothing that talks to the network of its own accord, and nothing that surprises whoever
-/// drives it: a page that comes back from a cache does not pass interception, a prompt on going back waits for a person.
+/// No debugging port, no first-run pages, no background network traffic, and no behaviour that breaks automation: a page
+/// restored from the back/forward cache bypasses interception, and a prompt on repost waits for a person.
 const FIXED_ARGS: [&str; 32] = [
     "--remote-debugging-pipe",
     "--headless",
@@ -59,30 +59,44 @@ const FIXED_ARGS: [&str; 32] = [
     "--force-color-profile=srgb",
 ];
 
-/// Opened by Chromium itself at its start: it comes up while we begin to talk.
+/// Chromium opens this page at startup, in parallel with the first CDP calls.
 const FIRST_PAGE: &str = "about:blank";
 
-/// Variables handed on to Chromium; everything else of browserd's environment stays here.
+/// Environment variables passed to Chromium. All others are removed.
 const KEPT_VARIABLES: [&str; 6] = ["LANG", "LC_ALL", "TZ", "PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH"];
 
-/// A running Chromium and our end of its pipe.
+/// Why Chromium could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("cannot empty the folder {}", folder.display())]
+    Folder { folder: PathBuf, source: io::Error },
+    #[error("cannot create the debugging pipe")]
+    Pipe(#[source] io::Error),
+    #[error("cannot start {}", program.display())]
+    Spawn { program: PathBuf, source: io::Error },
+    #[error("cannot write {}", file.display())]
+    PidFile { file: PathBuf, source: io::Error },
+    #[error("cannot read Chromium's standard error")]
+    Stderr(#[source] io::Error),
+}
+
+/// A running Chromium.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
+    /// The last lines of its standard error.
     errors: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Process {
-    /// Start Chromium with an empty profile.
-    pub(crate) fn start(config: &Config) -> io::Result<(Self, UnixStream)> {
+    /// Starts Chromium with an empty profile. Returns browserd's end of the debugging pipe.
+    pub(crate) fn start(config: &Config) -> Result<(Self, UnixStream), StartError> {
         let folder = config.data_dir.join("browser");
         let downloads = config.data_dir.join("downloads");
         for folder in [&folder, &downloads] {
-            empty_folder(folder)?;
+            empty_folder(folder).map_err(|source| StartError::Folder { folder: folder.clone(), source })?;
         }
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let ours = UnixStream::from_std(ours)?;
+        let (pipe, chromium_end) = debugging_pipe().map_err(StartError::Pipe)?;
 
         let (width, height) = config.window;
         let mut command = Command::new(&config.chromium);
@@ -100,17 +114,19 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = sys::spawn_with_pipe(&mut command, OwnedFd::from(theirs)).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot start {}: {error}", config.chromium.display()))
-        })?;
-        std::fs::write(config.data_dir.join("chromium.pid"), format!("{}\n", child.id()))?;
+        let mut child = sys::spawn_with_pipe(&mut command, chromium_end)
+            .map_err(|source| StartError::Spawn { program: config.chromium.clone(), source })?;
+        let file = config.data_dir.join("chromium.pid");
+        std::fs::write(&file, format!("{}\n", child.id()))
+            .map_err(|source| StartError::PidFile { file, source })?;
 
         let errors = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(stderr) = child.stderr.take() {
-            let pipe = tokio::net::unix::pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))?;
-            tokio::spawn(keep_last_lines(pipe, errors.clone()));
+            let stderr = tokio::net::unix::pipe::Receiver::from_owned_fd(OwnedFd::from(stderr))
+                .map_err(StartError::Stderr)?;
+            tokio::spawn(keep_last_lines(stderr, errors.clone()));
         }
-        Ok((Self { child, errors }, ours))
+        Ok((Self { child, errors }, pipe))
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -119,47 +135,47 @@ impl Process {
 
     /// Waits until Chromium's main process has ended.
     pub(crate) async fn ended(&self) {
-        // Registered before the first look, so that no end falls between the two.
+        // The SIGCHLD handler is registered before the first check, so that no exit is missed in between.
         let Ok(mut changes) = signal(SignalKind::child()) else { return };
         while !sys::has_ended(&self.child) {
             changes.recv().await;
         }
     }
 
-    /// TERM, and KILL when that does not help in time.
-    pub(crate) async fn stop(&self, patience: Duration) {
+    /// Sends SIGTERM, and SIGKILL if the process has not ended within `timeout`.
+    pub(crate) async fn stop(&self, timeout: Duration) {
         for step in [Signal::SIGTERM, Signal::SIGKILL] {
             if sys::has_ended(&self.child) {
                 return;
             }
             sys::signal(&self.child, step);
-            let _ = tokio::time::timeout(patience, self.ended()).await;
+            let _ = tokio::time::timeout(timeout, self.ended()).await;
         }
     }
 
-    /// End what is left of its process group, reap it, and tell how it ended.
-    pub(crate) async fn bury(mut self, config: &Config) -> String {
+    /// Kills the rest of the process group, reaps it, and reports how Chromium ended.
+    pub(crate) async fn reap(mut self, config: &Config) -> String {
         sys::signal(&self.child, Signal::SIGKILL);
         let group = sys::pid(&self.child);
-        let mut gone = sys::end_family(&mut self.child);
+        let mut reaped = sys::kill_group(&mut self.child);
         for _ in 0..100 {
-            if gone {
+            if reaped {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
-            gone = sys::reap_group(group);
+            reaped = sys::reap_group(group);
         }
-        if !gone {
-            tracing::error!(%group, "processes of the browser are still there after KILL");
+        if !reaped {
+            tracing::error!(%group, "processes of the browser still exist after SIGKILL");
         }
         let _ = std::fs::remove_file(config.data_dir.join("chromium.pid"));
         let mut report = match self.child.wait() {
             Ok(status) => match (status.code(), status.signal()) {
                 (Some(code), _) => format!("exit status {code}"),
                 (None, Some(number)) => format!("signal {number}"),
-                (None, None) => "unknown".into(),
+                (None, None) => "unknown exit status".into(),
             },
-            Err(error) => format!("not known: {error}"),
+            Err(error) => format!("unknown exit status: {error}"),
         };
         for line in self.errors.lock().expect("no panic while held").iter() {
             report.push_str("; ");
@@ -169,15 +185,21 @@ impl Process {
     }
 }
 
-/// Make `folder` exist, empty and ours alone.
+/// browserd's end of the pipe, which is non-blocking, and Chromium's, which is not.
+fn debugging_pipe() -> io::Result<(UnixStream, OwnedFd)> {
+    let (pipe, chromium_end) = std::os::unix::net::UnixStream::pair()?;
+    pipe.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(pipe)?, chromium_end.into()))
+}
+
+/// Removes the folder and creates it again, accessible only to browserd's user.
 fn empty_folder(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
     match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(named(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(named)
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(folder)
 }
 
 async fn keep_last_lines(pipe: impl tokio::io::AsyncRead + Unpin, kept: Arc<Mutex<VecDeque<String>>>) {
@@ -185,7 +207,7 @@ async fn keep_last_lines(pipe: impl tokio::io::AsyncRead + Unpin, kept: Arc<Mute
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line without end is cut, not collected.
+        // Long lines are split, so that the buffer stays bounded.
         match (&mut reader).take(KEPT_LINE_BYTES).read_until(b'\n', &mut line).await {
             Ok(0) | Err(_) => return,
             Ok(_) => {}

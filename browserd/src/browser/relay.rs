@@ -1,10 +1,11 @@
-//! Raw CDP for Playwright and Puppeteer: several WebSocket clients on one pipe.
+//! Raw CDP for Playwright and Puppeteer: several WebSocket clients share one pipe.
 //!
-//! Each client gets a browser session of its own (`Target.attachToBrowserTarget`), so Chromium itself
-//! keeps their auto-attach and discovery apart. Here only ids are translated, and a client may only
-//! name sessions that were announced to it.
+//! Each client gets its own browser session (`Target.attachToBrowserTarget`), so Chromium keeps their auto-attach and
+//! discovery settings separate. This module translates message ids and lets a client use only the sessions that were
+//! announced to it.
 
 use super::Browser;
+use crate::api::error::with_causes;
 use crate::cdp::{CdpError, Event, Reply, Session};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,11 +16,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Calls of one client that may wait for an answer.
-const MAX_WAITING: usize = 4096;
-const DETACH: Duration = Duration::from_secs(5);
+/// Maximum number of pending calls per client.
+const MAX_PENDING: usize = 4096;
+/// Deadline of attaching and detaching a client.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which session belongs to which client.
+/// The raw clients, by session id.
 #[derive(Debug, Default)]
 pub(crate) struct Relays {
     by_session: HashMap<String, Arc<Relay>>,
@@ -29,14 +31,15 @@ pub(crate) struct Relays {
 #[derive(Debug)]
 pub(crate) struct Relay {
     root: Session,
-    /// Sessions below `root`, with the target each belongs to.
+    /// Session ids below `root`, with their target ids.
     sessions: Mutex<HashMap<String, String>>,
-    /// Messages to the client; `None` is the end.
+    /// Messages to the client; `None` closes the connection.
     outgoing: mpsc::UnboundedSender<Option<String>>,
-    /// Bytes waiting for the client; above the limit it is cut off instead of slowing everyone down.
+    /// Bytes queued for the client. Above the limit it is disconnected, so that it cannot slow down others.
     queued: AtomicUsize,
     limit: usize,
-    waiting: AtomicUsize,
+    pending: AtomicUsize,
+    /// Why the client has to be disconnected.
     end: watch::Sender<Option<&'static str>>,
 }
 
@@ -76,20 +79,20 @@ const EMPTY: ToClient<'static> =
     ToClient { id: None, method: None, params: None, result: None, error: None, session: None };
 
 impl Relays {
-    /// Clients connected now.
+    /// The number of connected clients.
     pub(crate) fn clients(&self) -> usize {
         self.by_session.values().map(|relay| &*relay.root).collect::<HashSet<_>>().len()
     }
 
-    /// Whether a raw client holds a session of this target.
-    pub(crate) fn holds(&self, target: &str) -> bool {
+    /// Whether a raw client is attached to this target.
+    pub(crate) fn is_attached(&self, target: &str) -> bool {
         self.by_session.values().any(|relay| {
             relay.sessions.lock().expect("no panic while held").values().any(|held| held == target)
         })
     }
 
-    /// Give the event to the client whose session it is of. False when it is nobody's.
-    pub(crate) fn on_event(&mut self, event: &Event<'_>) -> Delivered {
+    /// Forwards the event if its session belongs to a raw client.
+    pub(crate) fn on_event(&mut self, event: &Event<'_>) -> EventDelivery {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Attached {
@@ -107,7 +110,7 @@ impl Relays {
             session_id: String,
         }
         let Some(relay) = event.session.and_then(|session| self.by_session.get(session)).cloned() else {
-            return Delivered { taken: false, lost_session: None };
+            return EventDelivery { for_raw_client: false, lost_session: None };
         };
         let mut lost_session = None;
         match event.method {
@@ -130,16 +133,16 @@ impl Relays {
         }
         let session = event.session.filter(|session| **session != *relay.root);
         relay.push(&ToClient { method: Some(event.method), params: Some(event.params), session, ..EMPTY });
-        Delivered { taken: true, lost_session }
+        EventDelivery { for_raw_client: true, lost_session }
     }
 }
 
-/// What became of an event.
+/// Whether an event was forwarded.
 #[derive(Debug)]
-pub(crate) struct Delivered {
-    /// It was a raw client's.
-    pub(crate) taken: bool,
-    /// Calls waiting in this session will not be answered.
+pub(crate) struct EventDelivery {
+    /// The event belongs to a raw client.
+    pub(crate) for_raw_client: bool,
+    /// The session that the event detached. Its pending calls get no reply.
     pub(crate) lost_session: Option<String>,
 }
 
@@ -150,7 +153,7 @@ impl Relay {
         if queued > self.limit {
             self.end.send_replace(Some("the client reads too slowly"));
         } else {
-            // A closed receiver means that the client is gone already.
+            // A closed receiver means that the client has disconnected.
             let _ = self.outgoing.send(Some(text));
         }
     }
@@ -159,7 +162,7 @@ impl Relay {
         match reply {
             Ok(result) => self.push(&ToClient { id: Some(id), result: Some(result), session, ..EMPTY }),
             Err(error) => {
-                let text = error.to_string();
+                let text = with_causes(error);
                 let (code, message) = match error {
                     CdpError::Protocol { code, message, .. } => (*code, message.as_str()),
                     _ => (-32000, text.as_str()),
@@ -171,7 +174,7 @@ impl Relay {
     }
 }
 
-/// A connected raw client. Dropping it takes its sessions away.
+/// A connected raw client. Dropping it detaches its sessions.
 #[derive(Debug)]
 pub(crate) struct RawClient {
     browser: Arc<Browser>,
@@ -180,7 +183,7 @@ pub(crate) struct RawClient {
 }
 
 impl RawClient {
-    /// A new client with a browser session of its own. It is cut off when `limit` bytes wait for it.
+    /// A new client with its own browser session. It is disconnected when more than `limit` bytes are queued for it.
     pub(crate) async fn connect(browser: Arc<Browser>, limit: usize) -> Result<Self, CdpError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -188,7 +191,7 @@ impl RawClient {
             session_id: String,
         }
         let attached: Attached =
-            browser.cdp.call(None, "Target.attachToBrowserTarget", json!({}), DETACH).await?;
+            browser.cdp.call(None, "Target.attachToBrowserTarget", json!({}), ATTACH_TIMEOUT).await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let relay = Arc::new(Relay {
             root: attached.session_id.as_str().into(),
@@ -196,14 +199,14 @@ impl RawClient {
             outgoing,
             queued: AtomicUsize::new(0),
             limit,
-            waiting: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
             end: watch::Sender::new(None),
         });
         browser.relays().by_session.insert(attached.session_id, relay.clone());
         Ok(Self { browser, relay, incoming })
     }
 
-    /// The next message for the client; the reason when the client has to go.
+    /// The next message for the client, or the reason to disconnect it.
     pub(crate) async fn next(&mut self) -> Result<String, &'static str> {
         tokio::select! {
             message = self.incoming.recv() => {
@@ -211,17 +214,17 @@ impl RawClient {
                 self.relay.queued.fetch_sub(message.len(), Ordering::Relaxed);
                 Ok(message)
             }
-            () = self.browser.cdp.closed() => Err("the browser is gone"),
+            () = self.browser.cdp.closed() => Err("the browser has ended"),
         }
     }
 
-    /// How messages of the client get in, usable while [`Self::next`] waits.
+    /// A sender for the client's messages, usable while [`Self::next`] waits.
     pub(crate) fn sender(&self) -> RawSender {
         RawSender { browser: self.browser.clone(), relay: self.relay.clone() }
     }
 }
 
-/// The way in for one raw client's messages.
+/// Sends one raw client's messages to the browser.
 #[derive(Debug)]
 pub(crate) struct RawSender {
     browser: Arc<Browser>,
@@ -229,15 +232,15 @@ pub(crate) struct RawSender {
 }
 
 impl RawSender {
-    /// Waits until the client has to go although it did nothing: it does not read.
-    pub(crate) async fn cut_off(&self) -> &'static str {
+    /// Waits until the client has to be disconnected because it reads too slowly.
+    pub(crate) async fn disconnected(&self) -> &'static str {
         let mut end = self.relay.end.subscribe();
         let reason = end.wait_for(Option::is_some).await.ok().and_then(|reason| *reason);
         reason.unwrap_or("closed")
     }
 
-    /// Pass one message on. Waits while the pipe is full.
-    pub(crate) async fn take(&self, message: &str) {
+    /// Forwards one message. Waits while the pipe's queue is full.
+    pub(crate) async fn forward(&self, message: &str) {
         let relay = &self.relay;
         let Ok(FromClient { id, method, params, session }) = serde_json::from_str::<FromClient<'_>>(message)
         else {
@@ -258,31 +261,31 @@ impl RawSender {
             refuse(-32001, "Session with given id not found.");
             return;
         }
-        // One client's close must not end the browser that others use: it ends that client.
+        // Other clients use the browser too, so `Browser.close` only disconnects the client that sent it.
         if method == "Browser.close" {
             relay.reply(id, session.as_deref(), &Ok(empty_object()));
             let _ = relay.outgoing.send(None);
             return;
         }
-        if relay.waiting.load(Ordering::Relaxed) >= MAX_WAITING {
-            refuse(-32000, "Too many commands without answer.");
+        if relay.pending.load(Ordering::Relaxed) >= MAX_PENDING {
+            refuse(-32000, "Too many commands without a reply.");
             return;
         }
-        relay.waiting.fetch_add(1, Ordering::Relaxed);
+        relay.pending.fetch_add(1, Ordering::Relaxed);
         let to: Session = session.as_deref().map_or_else(|| relay.root.clone(), Into::into);
-        let answered = relay.clone();
+        let replying = relay.clone();
         let on_reply = Box::new(move |reply: Reply| {
-            answered.waiting.fetch_sub(1, Ordering::Relaxed);
-            answered.reply(id, session.as_deref(), &reply);
+            replying.pending.fetch_sub(1, Ordering::Relaxed);
+            replying.reply(id, session.as_deref(), &reply);
         });
         let nothing = empty_object();
         let params = params.unwrap_or(&nothing);
-        self.browser.cdp.send(Some(&to), &method, params, on_reply).await.keep();
+        self.browser.cdp.send(Some(&to), &method, params, on_reply).await.detach();
     }
 }
 
 fn empty_object() -> Box<RawValue> {
-    RawValue::from_string("{}".into()).expect("this is JSON")
+    RawValue::from_string("{}".into()).expect("valid JSON")
 }
 
 impl Drop for RawClient {
@@ -302,12 +305,12 @@ impl Drop for RawClient {
         }
         drop(relays);
         for session in sessions.iter().map(String::as_str).chain([&*root]) {
-            self.browser.cdp.fail_session(session, "the client is gone");
+            self.browser.cdp.fail_session(session, "the client has disconnected");
         }
         let cdp = self.browser.cdp.clone();
         tokio::spawn(async move {
             let params = json!({ "sessionId": &*root });
-            let _ = cdp.call_raw(None, "Target.detachFromTarget", &params, DETACH).await;
+            let _ = cdp.call_raw(None, "Target.detachFromTarget", &params, ATTACH_TIMEOUT).await;
         });
     }
 }

@@ -1,7 +1,8 @@
-//! Keeps one Chromium running: starts it, notices its end, starts it again, and stops it for good.
+//! Supervises Chromium: starts it, restarts it after a crash, and stops it.
 
 use super::Browser;
 use super::process::Process;
+use crate::api::error::with_causes;
 use crate::config::Config;
 use serde_json::json;
 use std::collections::VecDeque;
@@ -11,10 +12,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Crashes older than this do not count against a restart.
-const WINDOW: Duration = Duration::from_secs(600);
+/// Crashes older than this do not count towards the restart limit.
+const CRASH_WINDOW: Duration = Duration::from_secs(600);
 
-/// What the browser is doing.
+/// The state of the browser.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Status {
     pub(crate) phase: Phase,
@@ -29,7 +30,7 @@ pub(crate) enum Phase {
     Starting,
     Ready,
     Restarting,
-    /// It crashed too often, or cannot be started: nobody tries any more.
+    /// It crashed too often or cannot be started. It is not restarted any more.
     Failed,
     Stopping,
 }
@@ -46,7 +47,7 @@ impl Phase {
     }
 }
 
-/// The supervisor's public side.
+/// Runs the browser and publishes its state.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     status: watch::Sender<Status>,
@@ -69,42 +70,45 @@ impl Supervisor {
         self.status.borrow().clone()
     }
 
-    /// The browser, when it is ready.
+    /// The browser, if it is ready.
     pub(crate) fn browser(&self) -> Option<Arc<Browser>> {
         self.browser.lock().expect("no panic while held").clone().filter(|browser| !browser.cdp.is_closed())
     }
 
-    /// How the first start went: waits until the browser is ready, or nobody tries any more.
+    /// Waits until the browser is ready or has failed for good.
     pub(crate) async fn settled(&self) -> Status {
         let mut status = self.status.subscribe();
         let settled = status.wait_for(|status| matches!(status.phase, Phase::Ready | Phase::Failed)).await;
-        settled.expect("the sender lives in self").clone()
+        settled.expect("self owns the sender").clone()
     }
 
-    /// Make [`Self::run`] stop the browser and return.
+    /// Makes [`Self::run`] stop the browser and return.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Run the browser until [`Self::stop`].
+    /// Runs the browser until [`Self::stop`].
     pub(crate) async fn run(&self, config: &Config) {
         let mut stop = self.stop.subscribe();
         let mut crashes: VecDeque<Instant> = VecDeque::new();
         loop {
-            self.live(config, &mut stop).await;
+            self.run_once(config, &mut stop).await;
             if *stop.borrow() {
                 return;
             }
             let now = Instant::now();
             crashes.push_back(now);
-            crashes.retain(|crash| now - *crash < WINDOW);
+            crashes.retain(|crash| now - *crash < CRASH_WINDOW);
             if crashes.len() as u32 > config.max_restarts {
-                tracing::error!(crashes = crashes.len(), "the browser is not started again");
+                tracing::error!(
+                    crashes = crashes.len(),
+                    "the browser crashed too often and is not restarted"
+                );
                 self.status.send_modify(|status| status.phase = Phase::Failed);
                 let _ = stop.wait_for(|stop| *stop).await;
                 return;
             }
-            // The first restart at once, later ones after a growing pause.
+            // The first restart is immediate, later ones have exponential backoff.
             let pause = Duration::from_millis(250 * ((1 << (crashes.len() - 1).min(6)) - 1));
             let _ = tokio::time::timeout(pause, stop.wait_for(|stop| *stop)).await;
             if *stop.borrow() {
@@ -114,16 +118,17 @@ impl Supervisor {
         }
     }
 
-    /// One life of the browser, from start to grave.
-    async fn live(&self, config: &Config, stop: &mut watch::Receiver<bool>) {
+    /// Starts the browser, waits for its end and reaps it.
+    async fn run_once(&self, config: &Config, stop: &mut watch::Receiver<bool>) {
         let started = Instant::now();
         let (process, pipe) = match Process::start(config) {
             Ok(started) => started,
             Err(error) => {
-                tracing::error!(%error, "the browser could not be started");
+                let error = with_causes(&error);
+                tracing::error!(error, "the browser could not be started");
                 self.status.send_modify(|status| {
                     status.phase = Phase::Restarting;
-                    status.last_exit = Some(error.to_string());
+                    status.last_exit = Some(error);
                 });
                 return;
             }
@@ -133,24 +138,24 @@ impl Supervisor {
         tokio::select! {
             () = process.ended() => {}
             _ = stop.wait_for(|stop| *stop) => {}
-            error = self.serve(pipe, config, started) => problem = Some(error),
+            error = self.connect(pipe, config, started) => problem = Some(error),
         }
         let browser = self.browser.lock().expect("no panic while held").take();
         let phase = if *stop.borrow() { Phase::Stopping } else { Phase::Restarting };
         self.status.send_modify(|status| status.phase = phase);
-        let patience = Duration::from_millis(config.stop_timeout_ms) / 3;
+        let timeout = Duration::from_millis(config.stop_timeout_ms) / 3;
         if let Some(browser) = browser {
             if phase == Phase::Stopping {
                 let close = async {
-                    let _ = browser.cdp.call_raw(None, "Browser.close", &json!({}), patience).await;
+                    let _ = browser.cdp.call_raw(None, "Browser.close", &json!({}), timeout).await;
                     process.ended().await;
                 };
-                let _ = tokio::time::timeout(patience, close).await;
+                let _ = tokio::time::timeout(timeout, close).await;
             }
             browser.cdp.close();
         }
-        process.stop(patience).await;
-        let mut report = process.bury(config).await;
+        process.stop(timeout).await;
+        let mut report = process.reap(config).await;
         if let Some(problem) = problem {
             report = format!("{problem}; {report}");
         }
@@ -163,26 +168,26 @@ impl Supervisor {
         });
     }
 
-    /// Connects, then waits for ever; returns only when the browser does not work.
-    async fn serve(&self, pipe: tokio::net::UnixStream, config: &Config, started: Instant) -> String {
-        let patience = Duration::from_millis(config.start_timeout_ms);
+    /// Connects to the browser and watches the pipe. Returns only when the browser does not work.
+    async fn connect(&self, pipe: tokio::net::UnixStream, config: &Config, started: Instant) -> String {
+        let timeout = Duration::from_millis(config.start_timeout_ms);
         let connect = Browser::connect(pipe, config, self.renderer_crashes.clone());
-        let browser = match tokio::time::timeout(patience, connect).await {
+        let browser = match tokio::time::timeout(timeout, connect).await {
             Ok(Ok(browser)) => browser,
             Ok(Err(error)) => {
-                // The process' own end tells more, if that is the cause: give it a moment to be seen.
+                // If the process has ended, its exit status is the better report: leave time for it to be noticed.
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 return format!("no page could be opened: {error}");
             }
-            Err(_) => return format!("no page could be opened within {} ms", patience.as_millis()),
+            Err(_) => return format!("no page could be opened within {} ms", timeout.as_millis()),
         };
         let version = browser.version.product.clone();
         tracing::info!(milliseconds = started.elapsed().as_millis() as u64, version, "the browser is ready");
         *self.browser.lock().expect("no panic while held") = Some(browser.clone());
         self.status.send_modify(|status| status.phase = Phase::Ready);
         browser.cdp.closed().await;
-        // The pipe closes a moment before the process ends; without its end the pipe alone is broken.
+        // The pipe closes shortly before the process ends. If the process is still running, only the pipe is broken.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        "the pipe was closed".into()
+        "the debugging pipe was closed".into()
     }
 }

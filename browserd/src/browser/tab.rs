@@ -1,4 +1,4 @@
-//! One tab: what is known of it from events, and how scripts are run in it.
+//! A tab: its state, as reported by events, and the execution of scripts in it.
 
 use crate::api::error::{ApiError, CRASHED, ErrorCode};
 use crate::api::types::{DialogInfo, WaitUntil};
@@ -12,26 +12,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Name of the JavaScript world of our own scripts: they see the page's DOM, but the page cannot
-/// replace the functions they use.
+/// Name of the isolated world for browserd's scripts. They see the page's DOM, but the page cannot replace the functions
+/// they use.
 const WORLD: &str = "browserd";
-/// Documents remembered, to tell late events of an old one from a new one.
-const REMEMBERED: usize = 8;
+/// Number of loader ids kept, to recognise late events of earlier documents.
+const KNOWN_LOADERS: usize = 8;
 
-/// One tab.
+/// A tab.
 #[derive(Debug)]
 pub(crate) struct Tab {
     /// `t1`, `t2`, …
     pub(crate) id: String,
-    /// Chromium's id, also that of the main frame.
+    /// Chromium's target id, which is also the main frame's id.
     pub(crate) target: String,
     pub(crate) session: Session,
     pub(crate) opener: Option<String>,
     pub(crate) cdp: Connection,
     state: Mutex<TabState>,
-    /// Raised at every change of the state.
+    /// Incremented at every change of the state.
     changed: watch::Sender<u64>,
-    /// Actions on one tab happen one after the other; reading does not wait for them.
+    /// Serializes the actions on the tab. Reading does not take it.
     pub(crate) turn: tokio::sync::Mutex<()>,
 }
 
@@ -46,40 +46,40 @@ pub(crate) struct TabState {
     pub(crate) last_dialog: Option<DialogInfo>,
     pub(crate) accept_dialogs: bool,
     pub(crate) prompt_text: Option<String>,
-    /// Dialogs of the present document, to notice a page that opens them without end.
+    /// Dialogs of the current document, to detect a page that opens them in a loop.
     pub(crate) dialogs_in_document: u32,
     pub(crate) document: Document,
-    /// Frames that live in processes of their own, by their session.
-    pub(crate) frames: HashMap<String, OuterFrame>,
-    /// What the refs of the last snapshot mean.
+    /// Frames with their own process, by session id.
+    pub(crate) frames: HashMap<String, RemoteFrame>,
+    /// The elements of the last snapshot, by ref.
     pub(crate) refs: HashMap<u32, Element>,
 }
 
-/// How far the present document got.
+/// The loading progress of the current document.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
-    /// Chromium's id of this load.
+    /// Chromium's id of this load (loader id).
     loader: String,
-    /// Ids of earlier loads, and of this one.
+    /// Loader ids of earlier loads and of this one.
     known: VecDeque<String>,
-    /// How many documents there were, moves within a document included.
+    /// Number of documents so far, including navigations within a document.
     pub(crate) count: u64,
     parsed: bool,
     loaded: bool,
     idle: bool,
-    /// Our world in the main frame.
+    /// The isolated world in the main frame.
     world: Option<i64>,
 }
 
-/// A frame that lives in a process of its own.
+/// A frame with its own process.
 #[derive(Debug, Clone)]
-pub(crate) struct OuterFrame {
+pub(crate) struct RemoteFrame {
     pub(crate) id: String,
-    /// The session of the page or frame that holds it.
+    /// The session of the page or frame that contains it.
     pub(crate) parent: Session,
 }
 
-/// An element a ref stands for.
+/// The element of a ref.
 #[derive(Debug, Clone)]
 pub(crate) struct Element {
     pub(crate) session: Session,
@@ -87,12 +87,13 @@ pub(crate) struct Element {
 }
 
 impl Document {
+    /// Starts a new document unless this load is already known.
     fn enter(&mut self, loader: &str) -> bool {
         if self.known.iter().any(|known| known == loader) {
             return false;
         }
         self.known.push_back(loader.to_owned());
-        if self.known.len() > REMEMBERED {
+        if self.known.len() > KNOWN_LOADERS {
             self.known.pop_front();
         }
         self.loader = loader.to_owned();
@@ -136,14 +137,14 @@ impl Tab {
         self.state.lock().expect("no panic while held")
     }
 
-    /// Change the state and wake whoever waits for it.
+    /// Changes the state and wakes all waiters.
     pub(crate) fn update<T>(&self, change: impl FnOnce(&mut TabState) -> T) -> T {
         let result = change(&mut self.state());
         self.changed.send_modify(|count| *count += 1);
         result
     }
 
-    /// Waits until `done` says so.
+    /// Waits until `done` returns a value.
     pub(crate) async fn wait_for<T>(&self, mut done: impl FnMut(&mut TabState) -> Option<T>) -> T {
         let mut changes = self.changed.subscribe();
         loop {
@@ -177,7 +178,7 @@ impl Tab {
         });
     }
 
-    /// A page came back from the back/forward cache: it is complete as it is.
+    /// Handles a page that was restored from the back/forward cache: it is already loaded.
     pub(crate) fn on_restored(&self, loader: &str) {
         self.update(|state| {
             state.document.known.retain(|known| known != loader);
@@ -224,7 +225,7 @@ impl Tab {
         Ok(())
     }
 
-    /// Waits until the document `loader` (or one that came after it) got as far as `wanted`.
+    /// Waits until the document of `after`, or a later one, has reached `wanted`.
     pub(crate) async fn loaded(
         &self,
         after: After<'_>,
@@ -241,11 +242,11 @@ impl Tab {
             if state.closed {
                 return Some(Err(ApiError::new(ErrorCode::NoSuchTab, format!("tab {} was closed", self.id))));
             }
-            let there = match after {
+            let exists = match after {
                 After::Loader(loader) => state.document.known.iter().any(|known| known == loader),
                 After::Count(count) => state.document.count > count,
             };
-            (there && state.document.reached(wanted)).then_some(Ok(()))
+            (exists && state.document.reached(wanted)).then_some(Ok(()))
         });
         tokio::select! {
             result = wait => result,
@@ -256,8 +257,8 @@ impl Tab {
         }
     }
 
-    /// Run a function of ours in our own world of the main frame. A document that changes meanwhile
-    /// is met by running it again in the new one.
+    /// Runs one of browserd's functions in the isolated world of the main frame. If the document changes meanwhile, the
+    /// function runs again in the new document.
     pub(crate) async fn run<T: DeserializeOwned>(
         &self,
         function: &str,
@@ -283,9 +284,9 @@ impl Tab {
                 "awaitPromise": true,
                 "userGesture": true,
             });
-            match self.call::<Remote>("Runtime.callFunctionOn", params, until).await {
-                Ok(remote) => return remote.value(),
-                // The context went away with its document.
+            match self.call::<ScriptResult>("Runtime.callFunctionOn", params, until).await {
+                Ok(result) => return result.value(),
+                // The document was replaced and its context destroyed.
                 Err(error) if attempt < 5 && error.code == ErrorCode::BrowserError => {
                     self.state().document.world = None;
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -318,19 +319,19 @@ impl Tab {
     }
 }
 
-/// After which point a document counts.
+/// The document to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum After<'a> {
     /// This load or a later one.
     Loader(&'a str),
-    /// Any document after so many.
+    /// Any document after the given count.
     Count(u64),
 }
 
-/// What `Runtime.evaluate` and `Runtime.callFunctionOn` answer.
+/// The result of `Runtime.evaluate` and `Runtime.callFunctionOn`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Remote {
+pub(crate) struct ScriptResult {
     pub(crate) result: RemoteObject,
     #[serde(default)]
     pub(crate) exception_details: Option<Exception>,
@@ -360,17 +361,17 @@ struct ExceptionObject {
 }
 
 impl Exception {
-    /// The first lines of what the page threw.
+    /// The text of the exception, truncated.
     pub(crate) fn message(&self) -> String {
-        let said = self.exception.as_ref().and_then(|exception| {
+        let thrown = self.exception.as_ref().and_then(|exception| {
             exception.description.clone().or_else(|| exception.value.as_ref().map(Value::to_string))
         });
-        said.unwrap_or_else(|| self.text.clone()).chars().take(2000).collect()
+        thrown.unwrap_or_else(|| self.text.clone()).chars().take(2000).collect()
     }
 }
 
-impl Remote {
-    /// The value of one of our own functions, or the error it reports as `{"error": code}`.
+impl ScriptResult {
+    /// The value that one of browserd's functions returned, or the error that it reported as `{"error": code}`.
     pub(crate) fn value<T: DeserializeOwned>(self) -> Result<T, ApiError> {
         if let Some(exception) = self.exception_details {
             return Err(ApiError::new(ErrorCode::BrowserError, exception.message()));
@@ -385,7 +386,7 @@ impl Remote {
     }
 }
 
-/// What is left of the time until then.
+/// The time left until the deadline.
 pub(crate) fn left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }

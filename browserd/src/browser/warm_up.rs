@@ -1,10 +1,10 @@
-//! The first page that a browser ever loads takes half as long again as the second: the network service opens its first
-//! connection, fonts are looked up, code is read from disk. A browser that is made ahead of time loads a page of
-//! browserd's own first, so that nobody waits for that.
+//! Warms the browser up. The first page that a browser loads takes 50 % longer than the second: the network service opens
+//! its first connection, fonts are looked up, code is read from disk. A browser that is started ahead of time therefore
+//! loads a page of browserd first.
 //!
-//! Nothing stays: the page may not be stored, comes from an address that is gone afterwards, and is loaded in a tab of its
-//! own. What a renderer alone learns, the first tab's renderer is shown in an empty document, which is replaced by a fresh
-//! one: fonts, pictures, a frame, and to be watched by whoever drives it.
+//! The page leaves nothing behind: it is not cached, its server stops afterwards, and it is loaded in a separate tab. The
+//! first tab's renderer is warmed up with a generated document (fonts, images, a frame, CDP domains), which is then
+//! replaced by an empty one.
 
 use super::Browser;
 use super::tab::{After, TabRef};
@@ -34,7 +34,7 @@ const SCRIPT: &str =
 const PICTURE: &str =
     "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'><circle cx='4' cy='4' r='3'/></svg>";
 
-/// What pages ask for most. Also that a font is not there is looked up only once.
+/// Common font families. A failed lookup is cached too.
 const FAMILIES: [&str; 12] = [
     "serif",
     "sans-serif",
@@ -50,9 +50,9 @@ const FAMILIES: [&str; 12] = [
     "'Courier New'",
 ];
 
-/// What Playwright and Puppeteer watch in every page.
-const WATCHED: [&str; 3] = ["Network", "Runtime", "Log"];
-/// Settles when all parts of the document are there.
+/// CDP domains that Playwright and Puppeteer enable in every page.
+const DOMAINS: [&str; 3] = ["Network", "Runtime", "Log"];
+/// Resolves when the document is loaded.
 const LOADED: &str =
     "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))";
 
@@ -62,17 +62,18 @@ struct Started {
     loader_id: String,
 }
 
-/// Warm the browser up; `tab` is its first, blank before and after.
+/// Warms the browser up. `tab` is its first tab, which is empty before and after.
 pub(super) async fn run(browser: &Browser, tab: &TabRef, until: Instant) -> Result<(), ApiError> {
-    let failed = |error: std::io::Error| ApiError::new(ErrorCode::Internal, format!("warming up: {error}"));
+    let failed =
+        |error: std::io::Error| ApiError::new(ErrorCode::Internal, format!("warm-up server: {error}"));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     tokio::select! {
         error = serve(listener) => Err(failed(error)),
         warmed = async {
             let here = format!("http://{address}/");
-            // Where only one tab may be open, it is left at that tab's own renderer.
-            if browser.shared.max_tabs > 1 {
+            // If only one tab may be open, only its renderer is warmed up.
+            if browser.state.max_tabs > 1 {
                 load(browser, &here, until).await?;
             }
             render(tab, &here, until).await
@@ -80,7 +81,7 @@ pub(super) async fn run(browser: &Browser, tab: &TabRef, until: Instant) -> Resu
     }
 }
 
-/// Load the page, in a tab of its own.
+/// Loads the page in a separate tab.
 async fn load(browser: &Browser, url: &str, until: Instant) -> Result<(), ApiError> {
     let tab = browser.open_tab(None, true, until).await?;
     let started: Started = tab.call("Page.navigate", json!({ "url": url }), until).await?;
@@ -88,27 +89,27 @@ async fn load(browser: &Browser, url: &str, until: Instant) -> Result<(), ApiErr
     browser.close_tab(&tab.id).await
 }
 
-/// Let the tab's own renderer draw the page, and give it a fresh document again.
+/// Renders the generated document in the tab, then loads an empty one.
 async fn render(tab: &TabRef, here: &str, until: Instant) -> Result<(), ApiError> {
     let frame = &json!(tab.target);
     let call = |method: String, params: Value| async move {
         tab.call::<Value>(&method, params, until).await.map(drop)
     };
-    for domain in WATCHED {
+    for domain in DOMAINS {
         call(format!("{domain}.enable"), json!({})).await?;
     }
     call("Page.setDocumentContent".into(), json!({ "frameId": frame, "html": document(here) })).await?;
     call("Page.createIsolatedWorld".into(), json!({ "frameId": frame })).await?;
     call("Runtime.evaluate".into(), json!({ "expression": LOADED, "awaitPromise": true })).await?;
     call("Page.captureScreenshot".into(), json!({})).await?;
-    for domain in WATCHED {
+    for domain in DOMAINS {
         call(format!("{domain}.disable"), json!({})).await?;
     }
     let started: Started = tab.call("Page.navigate", json!({ "url": "about:blank" }), until).await?;
     tab.loaded(After::Loader(&started.loader_id), WaitUntil::Load, until).await
 }
 
-/// The page with its parts from `here`, in many fonts, and once more in a frame of the same renderer.
+/// The page with resources from `here`, text in many fonts, and an iframe in the same renderer.
 fn document(here: &str) -> String {
     let text =
         FAMILIES.map(|family| format!("<p style=\"font-family:{family}\">Aa <b>Bb <i>Cc</i></b> <i>Dd</i>"));
@@ -117,14 +118,14 @@ fn document(here: &str) -> String {
     format!("<base href={here}>{PAGE}{}<iframe src='data:text/html;base64,{inner}'></iframe>", text.concat())
 }
 
-/// Serve the page for as long as this is polled; answers only with the error that ends it.
+/// Serves the page. Returns only if accepting a connection fails.
 async fn serve(listener: TcpListener) -> std::io::Error {
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => return error,
         };
-        let answer = service_fn(|request: Request<Incoming>| async move {
+        let service = service_fn(|request: Request<Incoming>| async move {
             let (kind, text) = match request.uri().path() {
                 "/" => ("text/html", PAGE),
                 "/style.css" => ("text/css", STYLE),
@@ -132,13 +133,14 @@ async fn serve(listener: TcpListener) -> std::io::Error {
                 "/picture.svg" => ("image/svg+xml", PICTURE),
                 _ => ("text/plain", ""),
             };
-            let answer = Response::builder().header("content-type", kind).header("cache-control", "no-store");
+            let response =
+                Response::builder().header("content-type", kind).header("cache-control", "no-store");
             Ok::<_, Infallible>(
-                answer.body(Full::new(Bytes::from_static(text.as_bytes()))).expect("fixed headers"),
+                response.body(Full::new(Bytes::from_static(text.as_bytes()))).expect("fixed headers"),
             )
         });
         tokio::spawn(
-            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer),
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
         );
     }
 }

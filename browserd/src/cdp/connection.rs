@@ -1,6 +1,7 @@
-//! Calls, answers and events on one pipe.
+//! Calls, replies and events on one pipe.
 
-use super::{CdpError, Frame, FrameReader};
+use super::CdpError;
+use cdp_pipe::{Decoder, Frame};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -9,57 +10,58 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Messages waiting for the pipe. When Chromium stops reading, callers wait here and then time out.
+/// Messages queued for the pipe. When Chromium stops reading, callers wait for space in the queue and time out there.
 const OUTGOING: usize = 64;
-/// An id that no call has.
+/// The id that no call uses.
 const NO_CALL: u64 = 0;
 
-/// A flat session's id; `None` in a call means the browser itself.
+/// The id of a flat session. A call without a session addresses the browser itself.
 pub type Session = Arc<str>;
-/// What a call gets.
+/// The result of a call.
 pub type Reply = Result<Box<RawValue>, CdpError>;
-/// Called once with the answer, from the reader's task.
+/// Called once with the reply, from the reader task.
 type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-/// One event as it arrived.
+/// One event as received.
 #[derive(Debug)]
 pub struct Event<'a> {
     /// For example `Page.lifecycleEvent`.
     pub method: &'a str,
     /// The session it happened in.
     pub session: Option<&'a str>,
-    /// Its parameters, not parsed yet.
+    /// Its parameters, unparsed.
     pub params: &'a RawValue,
 }
 
 impl Event<'_> {
-    /// The parameters as a type; `None` when they do not fit, which only a changed protocol can cause.
+    /// Parses the parameters. `None` if they do not fit the type, which only a changed protocol can cause.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(self.params.get())
-            .inspect_err(|error| tracing::warn!(method = self.method, %error, "event not understood"))
+            .inspect_err(|error| tracing::warn!(method = self.method, %error, "cannot parse an event"))
             .ok()
     }
 }
 
-struct Waiting {
+struct PendingCall {
     method: String,
     session: Option<Session>,
     on_reply: OnReply,
 }
 
-struct Inner {
+struct ConnectionState {
     outgoing: mpsc::Sender<Vec<u8>>,
-    waiting: Mutex<Option<HashMap<u64, Waiting>>>,
+    /// Calls without a reply, by id. `None` once the connection is closed.
+    pending: Mutex<Option<HashMap<u64, PendingCall>>>,
     next_id: AtomicU64,
     closed: watch::Sender<bool>,
 }
 
 /// One pipe to one browser. Clones share it.
 #[derive(Clone)]
-pub struct Connection(Arc<Inner>);
+pub struct Connection(Arc<ConnectionState>);
 
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -101,10 +103,10 @@ struct ProtocolError {
 }
 
 impl Connection {
-    /// Start reading and writing. `on_event` runs in the reader's task, so it must not wait.
-    /// Messages above `limit` bytes are thrown away; the call they answer fails with `TooLarge`.
+    /// Starts the reader and the writer task. `on_event` runs in the reader task, so it must not block.
+    /// Messages above `limit` bytes are skipped; the call they answer fails with `TooLarge`.
     pub fn new<R, W>(
-        input: R,
+        mut input: R,
         mut output: W,
         limit: usize,
         on_event: impl Fn(&Event<'_>) + Send + 'static,
@@ -114,13 +116,12 @@ impl Connection {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let (outgoing, mut queue) = mpsc::channel::<Vec<u8>>(OUTGOING);
-        let inner = Arc::new(Inner {
+        let connection = Self(Arc::new(ConnectionState {
             outgoing,
-            waiting: Mutex::new(Some(HashMap::new())),
+            pending: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             closed: watch::Sender::new(false),
-        });
-        let connection = Self(inner);
+        }));
 
         let mut closed = connection.0.closed.subscribe();
         let writer = connection.clone();
@@ -141,16 +142,21 @@ impl Connection {
         let reader = connection.clone();
         let mut closed = connection.0.closed.subscribe();
         tokio::spawn(async move {
-            let mut frames = FrameReader::new(input, limit);
+            let mut decoder = Decoder::new(limit);
             loop {
-                let frame = tokio::select! {
-                    frame = frames.next() => frame,
+                while let Some(frame) = decoder.next_frame() {
+                    match frame {
+                        Frame::Message(message) => reader.on_message(message.payload(), &on_event),
+                        Frame::Skipped { prefix, bytes } => reader.on_skipped(prefix, bytes),
+                    }
+                }
+                let read = tokio::select! {
+                    read = input.read_buf(decoder.read_buffer()) => read,
                     _ = closed.wait_for(|closed| *closed) => break,
                 };
-                match frame {
-                    Ok(Some(Frame::Whole(message))) => reader.take(message, &on_event),
-                    Ok(Some(Frame::TooLarge { prefix, bytes })) => reader.take_too_large(prefix, bytes),
-                    Ok(None) | Err(_) => break,
+                // 0 bytes: Chromium closed its end.
+                if !matches!(read, Ok(1..)) {
+                    break;
                 }
             }
             reader.close();
@@ -158,7 +164,7 @@ impl Connection {
         connection
     }
 
-    /// Call a method and wait for its result, at most `deadline`.
+    /// Calls a method and waits for its result, at most `deadline`.
     pub async fn call<T: DeserializeOwned>(
         &self,
         session: Option<&Session>,
@@ -168,10 +174,10 @@ impl Connection {
     ) -> Result<T, CdpError> {
         let raw = self.call_raw(session, method, &params, deadline).await?;
         serde_json::from_str(raw.get())
-            .map_err(|error| CdpError::Malformed { method: method.into(), message: error.to_string() })
+            .map_err(|source| CdpError::Malformed { method: method.into(), source })
     }
 
-    /// The same, with the result not parsed.
+    /// Like [`Self::call`], with an unparsed result.
     pub async fn call_raw<P: Serialize + ?Sized>(
         &self,
         session: Option<&Session>,
@@ -181,7 +187,7 @@ impl Connection {
     ) -> Reply {
         let (tx, rx) = oneshot::channel();
         let work = async {
-            let _forget = self.send(session, method, params, Box::new(|reply| drop(tx.send(reply)))).await;
+            let _guard = self.send(session, method, params, Box::new(|reply| drop(tx.send(reply)))).await;
             rx.await.unwrap_or_else(|_| Err(CdpError::Closed { method: method.into() }))
         };
         tokio::time::timeout(deadline, work)
@@ -189,67 +195,66 @@ impl Connection {
             .unwrap_or_else(|_| Err(CdpError::Timeout { method: method.into(), after: deadline }))
     }
 
-    /// Send a call whose answer goes to `on_reply`, called in the reader's task and in the order of
-    /// Chromium's messages. Dropping the returned guard forgets the call.
+    /// Sends a call. The reader task passes the reply to `on_reply`, in the order of Chromium's messages. Dropping the
+    /// returned guard cancels the call.
     pub async fn send<P: Serialize + ?Sized>(
         &self,
         session: Option<&Session>,
         method: &str,
         params: &P,
         on_reply: OnReply,
-    ) -> Forget {
+    ) -> CallGuard {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let forget = Forget { connection: self.clone(), id };
+        let guard = CallGuard { connection: self.clone(), id };
         let closed = || CdpError::Closed { method: method.into() };
         let outgoing = Outgoing { id, method, session: session.map(|s| &**s), params };
-        let mut message = match serde_json::to_vec(&outgoing) {
-            Ok(message) => message,
-            Err(error) => {
-                on_reply(Err(CdpError::Malformed { method: method.into(), message: error.to_string() }));
-                return forget;
+        let message = match serde_json::to_vec(&outgoing) {
+            Ok(json) => cdp_pipe::encode(json),
+            Err(source) => {
+                on_reply(Err(CdpError::Parameters { method: method.into(), source }));
+                return guard;
             }
         };
-        message.push(0);
-        // The place in the queue first: a call that gives up while waiting was never sent.
-        let Ok(place) = self.0.outgoing.reserve().await else {
+        // Reserves queue space before the call is registered: a call that is cancelled while it waits was never sent.
+        let Ok(permit) = self.0.outgoing.reserve().await else {
             on_reply(Err(closed()));
-            return forget;
+            return guard;
         };
         {
-            let mut waiting = self.0.waiting.lock().expect("no panic while held");
-            let Some(waiting) = waiting.as_mut() else {
+            let mut pending = self.0.pending.lock().expect("no panic while held");
+            let Some(pending) = pending.as_mut() else {
                 on_reply(Err(closed()));
-                return forget;
+                return guard;
             };
-            waiting.insert(id, Waiting { method: method.into(), session: session.cloned(), on_reply });
+            pending.insert(id, PendingCall { method: method.into(), session: session.cloned(), on_reply });
         }
-        place.send(message);
-        forget
+        permit.send(message);
+        guard
     }
 
-    /// Fail every call that waits for an answer from this session: its target will not give one.
+    /// Fails every pending call of this session, because its target no longer exists.
     pub fn fail_session(&self, session: &str, reason: &str) {
-        let gone: Vec<Waiting> = {
-            let mut waiting = self.0.waiting.lock().expect("no panic while held");
-            let Some(waiting) = waiting.as_mut() else { return };
-            let ids: Vec<u64> = waiting
+        let failed: Vec<PendingCall> = {
+            let mut pending = self.0.pending.lock().expect("no panic while held");
+            let Some(pending) = pending.as_mut() else { return };
+            let ids: Vec<u64> = pending
                 .iter()
                 .filter(|(_, call)| call.session.as_deref() == Some(session))
                 .map(|(id, _)| *id)
                 .collect();
-            ids.iter().filter_map(|id| waiting.remove(id)).collect()
+            ids.iter().filter_map(|id| pending.remove(id)).collect()
         };
-        for call in gone {
+        for call in failed {
             (call.on_reply)(Err(CdpError::SessionGone { method: call.method, reason: reason.into() }));
         }
     }
 
-    /// Calls that wait for an answer.
-    pub fn waiting(&self) -> usize {
-        self.0.waiting.lock().expect("no panic while held").as_ref().map_or(0, HashMap::len)
+    /// The number of calls without a reply.
+    pub fn pending_calls(&self) -> usize {
+        self.0.pending.lock().expect("no panic while held").as_ref().map_or(0, HashMap::len)
     }
 
-    /// Whether the browser's side of the pipe is gone.
+    /// Whether the pipe is closed.
     pub fn is_closed(&self) -> bool {
         *self.0.closed.borrow()
     }
@@ -257,24 +262,24 @@ impl Connection {
     /// Waits until the pipe is closed.
     pub async fn closed(&self) {
         let mut closed = self.0.closed.subscribe();
-        // An error means that the sender is gone, which means closed as well.
+        // An error means that the sender was dropped, which also means closed.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 
-    /// Stop: every waiting and every later call fails with `Closed`.
+    /// Closes the connection. All pending and later calls fail with `Closed`.
     pub fn close(&self) {
-        let gone = self.0.waiting.lock().expect("no panic while held").take();
+        let pending = self.0.pending.lock().expect("no panic while held").take();
         self.0.closed.send_replace(true);
-        for call in gone.into_iter().flat_map(HashMap::into_values) {
+        for call in pending.into_iter().flat_map(HashMap::into_values) {
             (call.on_reply)(Err(CdpError::Closed { method: call.method }));
         }
     }
 
-    fn take(&self, message: &[u8], on_event: &impl Fn(&Event<'_>)) {
+    fn on_message(&self, message: &[u8], on_event: &impl Fn(&Event<'_>)) {
         let incoming: Incoming<'_> = match serde_json::from_slice(message) {
             Ok(incoming) => incoming,
             Err(error) => {
-                tracing::warn!(%error, bytes = message.len(), "message on the pipe not understood");
+                tracing::warn!(%error, bytes = message.len(), "cannot parse a message from the browser");
                 return;
             }
         };
@@ -284,7 +289,7 @@ impl Connection {
             }
             return;
         };
-        let Some(call) = self.forget(id) else { return };
+        let Some(call) = self.remove_pending(id) else { return };
         let reply = match (incoming.result, incoming.error) {
             (Some(result), _) => Ok(result.to_owned()),
             (None, Some(ProtocolError { code, mut message, data })) => {
@@ -293,50 +298,48 @@ impl Connection {
                 }
                 Err(CdpError::Protocol { method: call.method, code, message })
             }
-            (None, None) => {
-                Err(CdpError::Malformed { method: call.method, message: "neither result nor error".into() })
-            }
+            (None, None) => Err(CdpError::EmptyReply { method: call.method }),
         };
         (call.on_reply)(reply);
     }
 
-    /// The id stands first in Chromium's answers, so the start of a message tells whose it was.
-    fn take_too_large(&self, prefix: &[u8], bytes: usize) {
+    /// Fails the call that a skipped message answers. Chromium writes the id first, so the prefix contains it.
+    fn on_skipped(&self, prefix: &[u8], bytes: usize) {
         let digits: String = prefix
             .strip_prefix(b"{\"id\":")
             .map(|rest| {
                 rest.iter().take_while(|byte| byte.is_ascii_digit()).map(|byte| *byte as char).collect()
             })
             .unwrap_or_default();
-        match digits.parse().ok().and_then(|id| self.forget(id)) {
+        match digits.parse().ok().and_then(|id| self.remove_pending(id)) {
             Some(call) => (call.on_reply)(Err(CdpError::TooLarge { method: call.method, bytes })),
-            None => tracing::warn!(bytes, "an event was too large and was dropped"),
+            None => tracing::warn!(bytes, "an event above the size limit was dropped"),
         }
     }
 
-    fn forget(&self, id: u64) -> Option<Waiting> {
-        self.0.waiting.lock().expect("no panic while held").as_mut()?.remove(&id)
+    fn remove_pending(&self, id: u64) -> Option<PendingCall> {
+        self.0.pending.lock().expect("no panic while held").as_mut()?.remove(&id)
     }
 }
 
-/// Forgets a call when dropped, so that a cancelled call leaves nothing behind.
+/// Cancels a call when dropped, so that it does not stay in the list of pending calls.
 #[derive(Debug)]
-pub struct Forget {
+pub struct CallGuard {
     connection: Connection,
     id: u64,
 }
 
-impl Forget {
-    /// Keep the call waiting although nobody holds this guard.
-    pub fn keep(mut self) {
+impl CallGuard {
+    /// Keeps the call pending without this guard.
+    pub fn detach(mut self) {
         self.id = NO_CALL;
     }
 }
 
-impl Drop for Forget {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         if self.id != NO_CALL {
-            self.connection.forget(self.id);
+            self.connection.remove_pending(self.id);
         }
     }
 }
@@ -345,42 +348,44 @@ impl Drop for Forget {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use tokio::io::{AsyncBufReadExt, BufReader, DuplexStream, ReadHalf, WriteHalf};
+    use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// The browser's end of the pipe, played by the test.
-    struct Far {
-        input: BufReader<ReadHalf<DuplexStream>>,
+    /// The browser's end of the pipe, driven by the test.
+    struct FakeBrowser {
+        input: ReadHalf<DuplexStream>,
+        decoder: Decoder,
         output: WriteHalf<DuplexStream>,
     }
 
-    impl Far {
-        async fn next(&mut self) -> Value {
-            let mut message = Vec::new();
-            self.input.read_until(0, &mut message).await.unwrap();
-            assert_eq!(message.pop(), Some(0), "ended by NUL");
-            serde_json::from_slice(&message).unwrap()
+    impl FakeBrowser {
+        async fn receive(&mut self) -> Value {
+            loop {
+                if let Some(message) = self.decoder.next_message().unwrap() {
+                    return serde_json::from_slice(message.payload()).unwrap();
+                }
+                assert_ne!(self.input.read_buf(self.decoder.read_buffer()).await.unwrap(), 0, "closed");
+            }
         }
 
-        async fn say(&mut self, message: Value) {
-            let mut bytes = serde_json::to_vec(&message).unwrap();
-            bytes.push(0);
-            self.output.write_all(&bytes).await.unwrap();
+        async fn send(&mut self, message: Value) {
+            self.output.write_all(&cdp_pipe::encode(message.to_string())).await.unwrap();
         }
     }
 
-    fn pair(on_event: impl Fn(&Event<'_>) + Send + 'static) -> (Connection, Far) {
-        let (near, far) = tokio::io::duplex(4096);
-        let (near_in, near_out) = tokio::io::split(near);
-        let (input, output) = tokio::io::split(far);
-        (Connection::new(near_in, near_out, 10_000, on_event), Far { input: BufReader::new(input), output })
+    fn pair(on_event: impl Fn(&Event<'_>) + Send + 'static) -> (Connection, FakeBrowser) {
+        let (client, browser) = tokio::io::duplex(4096);
+        let (client_in, client_out) = tokio::io::split(client);
+        let (input, output) = tokio::io::split(browser);
+        let browser = FakeBrowser { input, decoder: Decoder::new(1 << 20), output };
+        (Connection::new(client_in, client_out, 10_000, on_event), browser)
     }
 
     #[tokio::test]
-    async fn answers_find_their_calls_in_any_order_and_events_come_first() {
+    async fn replies_in_any_order_reach_their_calls_after_earlier_events() {
         let (events_tx, mut events) = mpsc::unbounded_channel();
-        let (connection, mut far) = pair(move |event| {
+        let (connection, mut browser) = pair(move |event| {
             drop(events_tx.send((event.method.to_owned(), event.session.map(str::to_owned))))
         });
         let session: Session = "S".into();
@@ -388,13 +393,14 @@ mod tests {
             connection.call::<Value>(None, "One.do", json!({"x": 1}), LONG),
             connection.call::<Value>(Some(&session), "Two.do", json!({}), LONG),
             async {
-                let (a, b) = (far.next().await, far.next().await);
+                let (a, b) = (browser.receive().await, browser.receive().await);
                 assert_eq!((a["method"].clone(), a["params"].clone()), (json!("One.do"), json!({"x": 1})));
                 assert_eq!(a.get("sessionId"), None);
                 assert_eq!(b["sessionId"], "S");
-                far.say(json!({"method": "E.v", "params": {}, "sessionId": "S"})).await;
-                far.say(json!({"id": b["id"], "result": {"n": 2}, "sessionId": "S"})).await;
-                far.say(json!({"id": a["id"], "error": {"code": -32000, "message": "no", "data": "why"}}))
+                browser.send(json!({"method": "E.v", "params": {}, "sessionId": "S"})).await;
+                browser.send(json!({"id": b["id"], "result": {"n": 2}, "sessionId": "S"})).await;
+                browser
+                    .send(json!({"id": a["id"], "error": {"code": -32000, "message": "no", "data": "why"}}))
                     .await;
             }
         );
@@ -402,17 +408,17 @@ mod tests {
         assert_eq!(events.try_recv().unwrap(), ("E.v".into(), Some("S".into())));
         assert!(
             matches!(one, Err(CdpError::Protocol { code: -32000, message, .. }) if message == "no: why"),
-            "error with its data"
+            "the message includes the error's data"
         );
-        assert_eq!(connection.waiting(), 0);
+        assert_eq!(connection.pending_calls(), 0);
     }
 
     #[tokio::test]
-    async fn a_browser_that_dies_fails_waiting_and_later_calls() {
-        let (connection, mut far) = pair(|_| ());
+    async fn a_closed_pipe_fails_pending_and_later_calls() {
+        let (connection, mut browser) = pair(|_| ());
         let (reply, ()) = tokio::join!(connection.call::<Value>(None, "A.b", json!({}), LONG), async {
-            far.next().await;
-            drop(far);
+            browser.receive().await;
+            drop(browser);
         });
         assert!(matches!(reply, Err(CdpError::Closed { .. })), "{reply:?}");
         connection.closed().await;
@@ -421,16 +427,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_session_fails_its_own_calls_only() {
-        let (connection, mut far) = pair(|_| ());
+    async fn a_lost_session_fails_only_its_own_calls() {
+        let (connection, mut browser) = pair(|_| ());
         let (lost, kept): (Session, Session) = ("L".into(), "K".into());
         let (a, b, ()) = tokio::join!(
             connection.call::<Value>(Some(&lost), "A.b", json!({}), LONG),
             connection.call::<Value>(Some(&kept), "A.b", json!({}), LONG),
             async {
-                let (_, second) = (far.next().await, far.next().await);
+                let (_, second) = (browser.receive().await, browser.receive().await);
                 connection.fail_session("L", "closed");
-                far.say(json!({"id": second["id"], "result": {}})).await;
+                browser.send(json!({"id": second["id"], "result": {}})).await;
             }
         );
         assert!(matches!(a, Err(CdpError::SessionGone { reason, .. }) if reason == "closed"));
@@ -438,31 +444,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_browser_is_a_timeout_and_nothing_stays_behind() {
-        let (connection, _far) = pair(|_| ());
-        // Far more than the queue and the pipe hold: the rest waits for a place, and gives up there.
+    async fn calls_to_a_silent_browser_time_out_and_leave_nothing_pending() {
+        let (connection, _browser) = pair(|_| ());
+        // More calls than the queue and the pipe can hold: the rest times out while it waits for queue space.
         let calls =
             (0..500).map(|_| connection.call::<Value>(None, "A.b", json!({"x": "y".repeat(100)}), LONG));
         for reply in futures_util::future::join_all(calls).await {
             assert!(matches!(reply, Err(CdpError::Timeout { .. })), "{reply:?}");
         }
-        assert_eq!(connection.waiting(), 0);
+        assert_eq!(connection.pending_calls(), 0);
     }
 
     #[tokio::test]
-    async fn a_too_large_answer_fails_its_call_and_rubbish_is_ignored() {
-        let (connection, mut far) = pair(|_| ());
+    async fn an_oversized_reply_fails_its_call_and_invalid_messages_are_ignored() {
+        let (connection, mut browser) = pair(|_| ());
         let (reply, ()) = tokio::join!(connection.call::<Value>(None, "A.b", json!({}), LONG), async {
-            let id = far.next().await["id"].clone();
-            far.output.write_all(b"not json\0").await.unwrap();
-            far.say(json!({"id": 999_999, "result": {}})).await;
+            let id = browser.receive().await["id"].clone();
+            browser.output.write_all(b"not json\0").await.unwrap();
+            browser.send(json!({"id": 999_999, "result": {}})).await;
             let large = format!("{{\"id\":{id},\"result\":\"{}\"}}\0", "x".repeat(50_000));
-            far.output.write_all(large.as_bytes()).await.unwrap();
+            browser.output.write_all(large.as_bytes()).await.unwrap();
         });
         assert!(matches!(reply, Err(CdpError::TooLarge { bytes, .. }) if bytes > 50_000), "{reply:?}");
         let (reply, ()) = tokio::join!(connection.call::<Value>(None, "A.c", json!({}), LONG), async {
-            let id = far.next().await["id"].clone();
-            far.say(json!({"id": id, "result": {"ok": true}})).await;
+            let id = browser.receive().await["id"].clone();
+            browser.send(json!({"id": id, "result": {"ok": true}})).await;
         });
         assert_eq!(reply.unwrap(), json!({"ok": true}));
     }

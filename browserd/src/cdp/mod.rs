@@ -1,66 +1,77 @@
-//! A small asynchronous client for the Chrome DevTools Protocol over the pipe
-//! (`--remote-debugging-pipe`): JSON messages, each ended by a NUL byte, many sessions in one stream.
+//! A small asynchronous client for the Chrome DevTools Protocol over the pipe (`--remote-debugging-pipe`), with many
+//! sessions in one stream. The crate `cdp_pipe` does the framing.
 //!
-//! The pipe and not a port, because nobody else in the clone can speak on it. Everything that arrives
-//! is handled in the reader's own task, in the order Chromium sent it: first the state changes, then
-//! the waiting call. So a call that returns finds all earlier events already applied, and no event
-//! queue exists that could fill up.
+//! A pipe is used instead of a port because no other process in the clone can open it. One reader task handles all
+//! messages in the order Chromium sent them. A call that returns therefore finds all earlier events already applied,
+//! and no event queue exists that could fill up.
 
 mod connection;
-mod frame;
 
-pub use connection::{Connection, Event, Reply, Session};
-pub use frame::{Frame, FrameReader};
+pub use connection::{CallGuard, Connection, Event, Reply, Session};
 
 use std::time::Duration;
 
-/// Why a CDP call gave no result.
-#[derive(Debug, Clone, thiserror::Error)]
+/// Why a CDP call returned no result.
+#[derive(Debug, thiserror::Error)]
 pub enum CdpError {
-    /// Chromium answered with an error.
+    /// Chromium replied with an error.
     #[error("{method}: {message} (code {code})")]
     Protocol {
         /// The CDP method.
         method: String,
         /// Chromium's error code.
         code: i64,
-        /// Chromium's text.
+        /// Chromium's error message.
         message: String,
     },
-    /// No answer within the call's deadline.
-    #[error("{method}: no answer within {} ms", .after.as_millis())]
+    /// No reply within the call's deadline.
+    #[error("{method}: no reply within {} ms", .after.as_millis())]
     Timeout {
         /// The CDP method.
         method: String,
         /// How long the call waited.
         after: Duration,
     },
-    /// The session's target went away (closed tab, crashed renderer) before the answer came.
+    /// The session's target was closed or its renderer crashed before the reply arrived.
     #[error("{method}: the target is gone: {reason}")]
     SessionGone {
         /// The CDP method.
         method: String,
-        /// What happened to it.
+        /// What happened to the target.
         reason: String,
     },
-    /// The answer was larger than the connection accepts and was thrown away.
-    #[error("{method}: the answer of {bytes} bytes is larger than accepted")]
+    /// The reply was above the connection's size limit and was skipped.
+    #[error("{method}: the reply of {bytes} bytes is above the size limit")]
     TooLarge {
         /// The CDP method.
         method: String,
-        /// Its size.
+        /// The size of the reply.
         bytes: usize,
     },
-    /// The answer was not of the expected form.
-    #[error("{method}: unexpected answer: {message}")]
+    /// The reply does not have the expected form.
+    #[error("{method}: unexpected reply")]
     Malformed {
         /// The CDP method.
         method: String,
-        /// What was wrong with it.
-        message: String,
+        /// The parser's error.
+        source: serde_json::Error,
     },
-    /// The browser closed the pipe: it died or was stopped.
-    #[error("{method}: the browser is gone")]
+    /// The reply has neither a result nor an error.
+    #[error("{method}: the reply has neither a result nor an error")]
+    EmptyReply {
+        /// The CDP method.
+        method: String,
+    },
+    /// The parameters cannot be written as JSON.
+    #[error("{method}: cannot encode the parameters")]
+    Parameters {
+        /// The CDP method.
+        method: String,
+        /// The serializer's error.
+        source: serde_json::Error,
+    },
+    /// The pipe is closed: the browser ended or was stopped.
+    #[error("{method}: the browser has ended")]
     Closed {
         /// The CDP method.
         method: String,

@@ -1,9 +1,8 @@
-//! Who may call.
+//! Access control.
 //!
-//! The packet filter decides which hosts reach browserd. It cannot keep out the pages in the clone's own
-//! browser, which share its network: a page could send requests to browserd's address, open its
-//! WebSocket, or reach it under a name of its own (DNS rebinding). Browsers mark such requests, and the
-//! control plane never does, so the marks are refused.
+//! The packet filter decides which hosts can reach browserd. It cannot stop pages in the clone's own browser, which share
+//! its network: a page could send requests to browserd's address, open its WebSocket, or reach it through DNS rebinding.
+//! Browsers add headers to such requests that the control plane never sends, so requests with these headers are refused.
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::config::Config;
@@ -16,7 +15,7 @@ pub(super) fn peer_allowed(config: &Config, peer: SocketAddr) -> bool {
     config.allow_peers.is_empty() || config.allow_peers.contains(&peer.ip().to_canonical())
 }
 
-/// Whether the request can only come from a program.
+/// Refuses requests that may come from a web page.
 pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<(), ApiError> {
     let headers = request.headers();
     let forbidden = |message: &str| Err(ApiError::new(ErrorCode::ForbiddenOrigin, message));
@@ -30,7 +29,7 @@ pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<
     let mut hosts = headers.get_all(HOST).iter();
     let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
     if more.is_some() || !host.is_some_and(|host| host_allowed(config, host)) {
-        return forbidden("the Host header is not an address of this browserd");
+        return forbidden("the Host header is missing or not allowed");
     }
     let has_body = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
@@ -38,13 +37,16 @@ pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(ApiError::new(ErrorCode::UnsupportedMediaType, "the body is not said to be JSON"));
+            return Err(ApiError::new(
+                ErrorCode::UnsupportedMediaType,
+                "the Content-Type is not application/json",
+            ));
         }
     }
     Ok(())
 }
 
-/// An address cannot be rebound; a name can, so names must be known.
+/// IP addresses are always allowed, names only if configured: DNS rebinding needs a name.
 fn host_allowed(config: &Config, host: &str) -> bool {
     if host.parse::<SocketAddr>().is_ok() {
         return true;
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn only_programs_may_call() {
+    fn requests_of_web_pages_are_refused() {
         for good in ["10.0.0.5:9230", "127.0.0.1", "[::1]:9230", "[::1]", "localhost:1", "clone.internal:80"]
         {
             assert_eq!(check(&[("host", good)]), Ok(()), "{good}");
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_by_address() {
+    fn peers_are_allowed_by_address() {
         let peer = |text: &str| text.parse::<SocketAddr>().unwrap();
         assert!(peer_allowed(&config(&[]), peer("192.0.2.1:5")));
         let config = config(&["--allow-peer", "192.0.2.1"]);

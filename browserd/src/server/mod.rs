@@ -1,11 +1,11 @@
-//! The HTTP/1.1 server: who may call, what a call may cost, and where it goes.
+//! The HTTP/1.1 server: access control, limits and routing.
 
 mod guard;
 mod raw;
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::openapi;
-use crate::api::operations::{Answer, Operation, operations};
+use crate::api::operations::{Operation, OperationResponse, operations};
 use crate::browser::Browser;
 use crate::browser::supervisor::Supervisor;
 use crate::config::Config;
@@ -23,20 +23,20 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// How long a client may take to send its headers, and its body.
-const HEADERS: Duration = Duration::from_secs(10);
-const BODY: Duration = Duration::from_secs(30);
+/// Time for a client to send its headers, and its body.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Size of hyper's buffer for one connection.
 const BUFFER: usize = 64 * 1024;
 
-/// Everything a call can reach.
+/// The state that all calls share.
 pub(crate) struct App {
     pub(crate) config: Arc<Config>,
     pub(crate) supervisor: Arc<Supervisor>,
     operations: Vec<Operation>,
     calls: Semaphore,
     connections: Arc<Semaphore>,
-    /// The last part of the raw endpoint's path. Not a secret; it tells one browserd from another.
+    /// The last part of the raw endpoint's path. It identifies this browserd; it is not a secret.
     raw_id: String,
 }
 
@@ -58,11 +58,11 @@ impl App {
         })
     }
 
-    /// The browser, or the error that says why there is none.
+    /// The browser, or an error if it is not ready.
     pub(crate) fn browser(&self) -> Result<Arc<Browser>, ApiError> {
         self.supervisor.browser().ok_or_else(|| {
             let status = self.supervisor.status();
-            let why = status.last_exit.map(|exit| format!(" (it ended with {exit})")).unwrap_or_default();
+            let why = status.last_exit.map(|exit| format!(" (last exit: {exit})")).unwrap_or_default();
             ApiError::new(
                 ErrorCode::BrowserNotReady,
                 format!("the browser is {}{why}", status.phase.as_str()),
@@ -70,7 +70,7 @@ impl App {
         })
     }
 
-    /// Where raw CDP is, for a caller that knows us by this host.
+    /// The URL of raw CDP, with the host name that the caller used.
     pub(crate) fn raw_endpoint(&self, host: &str) -> String {
         format!("ws://{host}/devtools/browser/{}", self.raw_id)
     }
@@ -80,21 +80,21 @@ impl App {
     }
 }
 
-/// Accept connections for ever.
+/// Accepts connections.
 pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
     loop {
         let permit = app.connections.clone().acquire_owned().await.expect("never closed");
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of descriptors, for example: waiting is all one can do.
-                tracing::warn!(%error, "a connection could not be accepted");
+                // For example, no free descriptor: retry after a pause.
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         if !guard::peer_allowed(&app.config, peer) {
-            tracing::warn!(peer = %peer.ip(), "a connection was refused: the address is not allowed");
+            tracing::warn!(peer = %peer.ip(), "refused a connection: the address is not allowed");
             continue;
         }
         let app = app.clone();
@@ -106,7 +106,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
 }
 
 async fn connection(app: Arc<App>, stream: TcpStream, peer: SocketAddr) {
-    // Answers are small and somebody waits for each.
+    // Without Nagle's algorithm, small responses are sent at once.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| {
         let app = app.clone();
@@ -114,7 +114,7 @@ async fn connection(app: Arc<App>, stream: TcpStream, peer: SocketAddr) {
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()
@@ -129,11 +129,11 @@ async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Full<Byt
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = route(&app, request).await.unwrap_or_else(|error| {
         if error.code == ErrorCode::Internal {
-            tracing::error!(%method, path, %error, "fault");
+            tracing::error!(%method, path, %error, "internal error");
         }
         failure(&error)
     });
-    // Never the body and never the query: they may hold cookies, typed text, addresses.
+    // Body and query are never logged: they may contain cookies, typed text and URLs.
     tracing::debug!(
         %method,
         path,
@@ -153,7 +153,7 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Fu
                 .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
             return Ok(json_response(StatusCode::OK, json));
         }
-        // Playwright asks with the slash.
+        // Playwright requests the path with a trailing slash.
         "/json/version" | "/json/version/" => return raw::version(app, &request),
         _ if path.starts_with("/devtools/browser/") => return raw::upgrade(app, request).await,
         _ => {}
@@ -163,9 +163,9 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Fu
     let Some(operation) = operation else {
         let methods: Vec<&str> = candidates.map(|operation| operation.method.as_str()).collect();
         if methods.is_empty() {
-            return Err(ApiError::new(ErrorCode::NotFound, "no such path"));
+            return Err(ApiError::new(ErrorCode::NotFound, "the path does not exist"));
         }
-        let message = format!("this path takes {}", methods.join(", "));
+        let message = format!("this path supports {}", methods.join(", "));
         let mut response = failure(&ApiError::new(ErrorCode::MethodNotAllowed, message));
         if let Ok(value) = HeaderValue::from_str(&methods.join(", ")) {
             response.headers_mut().insert(ALLOW, value);
@@ -176,15 +176,16 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Fu
         None => None,
         Some(Ok(permit)) => Some(permit),
         Some(Err(_)) => {
-            let message = format!("{} calls are running, no more are allowed", app.config.max_calls);
+            let message = format!("the limit of {} concurrent calls is reached", app.config.max_calls);
             return Err(ApiError::new(ErrorCode::TooManyCalls, message));
         }
     };
     let tab = operation.matches(&path).flatten().map(str::to_owned);
     let body = read_body(app, request).await?;
-    let Answer { status, json } = (operation.run)(app.clone(), tab, body).await?;
+    let OperationResponse { status, json } = (operation.run)(app.clone(), tab, body).await?;
     if json.len() > app.config.max_response {
-        let message = format!("{} bytes are more than {}", json.len(), app.config.max_response);
+        let message =
+            format!("the response has {} bytes; the limit is {}", json.len(), app.config.max_response);
         return Err(ApiError::new(ErrorCode::ResponseTooLarge, message));
     }
     Ok(json_response(status, json))
@@ -192,13 +193,13 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Fu
 
 async fn read_body(app: &App, request: Request<Incoming>) -> Result<Vec<u8>, ApiError> {
     let body = Limited::new(request.into_body(), app.config.max_request).collect();
-    match tokio::time::timeout(BODY, body).await {
+    match tokio::time::timeout(BODY_TIMEOUT, body).await {
         Ok(Ok(body)) => Ok(body.to_bytes().into()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(ApiError::new(
             ErrorCode::RequestTooLarge,
-            format!("the body is larger than {} bytes", app.config.max_request),
+            format!("the body is larger than the limit of {} bytes", app.config.max_request),
         )),
-        Ok(Err(_)) => Err(ApiError::new(ErrorCode::BadRequest, "the body ended too early")),
+        Ok(Err(_)) => Err(ApiError::new(ErrorCode::BadRequest, "the body is incomplete")),
         Err(_) => Err(ApiError::new(ErrorCode::RequestTimeout, "the body did not arrive in time")),
     }
 }
@@ -209,7 +210,7 @@ fn json_response(status: StatusCode, json: Vec<u8>) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Should a page ever see an answer, it shall not be taken for anything but data.
+    // A browser that gets this response must not interpret it as a page or script.
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response
 }

@@ -1,4 +1,4 @@
-//! Raw CDP over WebSocket, as Chromium's own debugging port would offer it.
+//! Raw CDP over WebSocket, compatible with Chromium's debugging port.
 
 use super::{App, json_response};
 use crate::api::error::{ApiError, ErrorCode};
@@ -21,35 +21,38 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 
 fn refuse_if_disabled(app: &App) -> Result<(), ApiError> {
     if app.config.no_raw_cdp {
-        return Err(ApiError::new(ErrorCode::RawCdpDisabled, "raw CDP is switched off"));
+        return Err(ApiError::new(ErrorCode::RawCdpDisabled, "raw CDP is disabled"));
     }
     Ok(())
 }
 
-/// Where Playwright and Puppeteer look for the WebSocket.
+/// Tells Playwright and Puppeteer the URL of the WebSocket.
 pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, ApiError> {
     refuse_if_disabled(app)?;
     let version = app.browser()?.version.clone();
-    // The guard has seen that it is there and is an address of ours.
+    // The guard has checked that the header exists and is allowed.
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let answer = json!({
+    let body = json!({
         "Browser": version.product,
         "Protocol-Version": version.protocol_version,
         "User-Agent": version.user_agent,
         "V8-Version": version.js_version,
         "webSocketDebuggerUrl": app.raw_endpoint(host),
     });
-    Ok(json_response(StatusCode::OK, answer.to_string().into_bytes()))
+    Ok(json_response(StatusCode::OK, body.to_string().into_bytes()))
 }
 
-/// Turn the connection into a WebSocket and serve it.
+/// Upgrades the connection to a WebSocket and serves it.
 pub(super) async fn upgrade(
     app: &Arc<App>,
     mut request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, ApiError> {
     refuse_if_disabled(app)?;
     if request.uri().path().strip_prefix("/devtools/browser/") != Some(&app.raw_id) {
-        return Err(ApiError::new(ErrorCode::NotFound, "no such raw endpoint; /json/version names it"));
+        return Err(ApiError::new(
+            ErrorCode::NotFound,
+            "the raw endpoint has another path; /json/version returns it",
+        ));
     }
     let wants_upgrade = request
         .headers()
@@ -57,17 +60,17 @@ pub(super) async fn upgrade(
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     let key = request.headers().get(SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     let (true, Some(key)) = (wants_upgrade, key) else {
-        return Err(ApiError::new(ErrorCode::BadRequest, "this path takes WebSocket connections only"));
+        return Err(ApiError::new(ErrorCode::BadRequest, "this path supports only WebSocket connections"));
     };
     let accept = HeaderValue::from_str(&key)
-        .map_err(|_| ApiError::new(ErrorCode::BadRequest, "Sec-WebSocket-Key is not usable"))?;
+        .map_err(|_| ApiError::new(ErrorCode::BadRequest, "Sec-WebSocket-Key is invalid"))?;
     let client = RawClient::connect(app.browser()?, app.config.max_response).await?;
     let upgrading = hyper::upgrade::on(&mut request);
     let app = app.clone();
     tokio::spawn(async move {
         match upgrading.await {
             Ok(upgraded) => serve(&app, upgraded, client).await,
-            Err(error) => tracing::debug!(%error, "the connection did not become a WebSocket"),
+            Err(error) => tracing::debug!(%error, "the upgrade to a WebSocket failed"),
         }
     });
     let mut response = Response::new(Full::default());
@@ -89,7 +92,7 @@ async fn serve(app: &App, upgraded: Upgraded, mut client: RawClient) {
     let reading = async {
         while let Some(Ok(message)) = input.next().await {
             match message {
-                Message::Text(text) => sender.take(text.as_str()).await,
+                Message::Text(text) => sender.forward(text.as_str()).await,
                 Message::Close(_) => return,
                 _ => {}
             }
@@ -112,6 +115,6 @@ async fn serve(app: &App, upgraded: Upgraded, mut client: RawClient) {
     tokio::select! {
         () = reading => {}
         () = writing => {}
-        reason = sender.cut_off() => tracing::warn!(reason, "a raw client was cut off"),
+        reason = sender.disconnected() => tracing::warn!(reason, "disconnected a raw client"),
     }
 }

@@ -1,17 +1,17 @@
-//! FreeBSD: `procctl`.
+//! FreeBSD: procctl(2).
 
 use std::io;
 
-pub(super) fn adopt_orphans() -> io::Result<()> {
+pub(super) fn become_subreaper() -> io::Result<()> {
     // SAFETY: this command takes no argument; id 0 of P_PID means the calling process.
     check(unsafe { libc::procctl(libc::P_PID, 0, libc::PROC_REAP_ACQUIRE, std::ptr::null_mut()) })
 }
 
-pub(super) fn die_with_parent(parent: u32) -> io::Result<()> {
+pub(super) fn kill_with_parent(parent: u32) -> io::Result<()> {
     let mut signal: libc::c_int = libc::SIGKILL;
-    // SAFETY: the argument is a pointer to an integer that lives across the call.
+    // SAFETY: the argument is a pointer to an integer that is valid during the call.
     check(unsafe { libc::procctl(libc::P_PID, 0, libc::PROC_PDEATHSIG_CTL, (&raw mut signal).cast()) })?;
-    // The parent may have died between fork and here: then no signal will ever come.
+    // If the parent died between fork and this call, the kernel sends no signal: fail instead.
     // SAFETY: getppid has no preconditions.
     if unsafe { libc::getppid() } as u32 == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }

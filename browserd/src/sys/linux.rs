@@ -1,16 +1,16 @@
-//! Linux: `prctl`.
+//! Linux: prctl(2).
 
 use std::io;
 
-pub(super) fn adopt_orphans() -> io::Result<()> {
-    // SAFETY: this option takes one integer and touches no memory of ours.
+pub(super) fn become_subreaper() -> io::Result<()> {
+    // SAFETY: this option takes one integer and accesses no memory.
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) })
 }
 
-pub(super) fn die_with_parent(parent: u32) -> io::Result<()> {
-    // SAFETY: this option takes one integer and touches no memory of ours.
+pub(super) fn kill_with_parent(parent: u32) -> io::Result<()> {
+    // SAFETY: this option takes one integer and accesses no memory.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-    // The parent may have died between fork and here: then no signal will ever come.
+    // If the parent died between fork and this call, the kernel sends no signal: fail instead.
     // SAFETY: getppid has no preconditions.
     if unsafe { libc::getppid() } as u32 == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
 }

@@ -1,5 +1,5 @@
-//! What the operating systems do differently, and the few calls that need `unsafe`: starting a child
-//! with the pipe at descriptors 3 and 4 that cannot outlive us, and ending all of its family.
+//! System-specific code and the calls that need `unsafe`: starting Chromium with the pipe as descriptors 3 and 4, and
+//! killing and reaping its process group.
 
 #![allow(unsafe_code)]
 
@@ -21,27 +21,26 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-/// Descriptors used while the pipe is put in its place: above 3 and 4, so that no step overwrites
-/// what a later one needs.
+/// Lowest number for the temporary duplicate of the pipe: above 3 and 4, so that dup2(2) cannot overwrite it.
 const SCRATCH: RawFd = 10;
 
-/// Orphans of the browser become our children, so that we can end and reap them.
-pub(crate) fn adopt_orphans() -> io::Result<()> {
-    platform::adopt_orphans()
+/// Makes orphans of the browser children of browserd, so that it can kill and reap them.
+pub(crate) fn become_subreaper() -> io::Result<()> {
+    platform::become_subreaper()
 }
 
-/// Start `command` in its own process group, with `pipe` as its descriptors 3 (it reads) and 4 (it
-/// writes). The kernel kills it when the calling thread dies, which therefore has to be the main one.
+/// Starts `command` in its own process group, with `pipe` as descriptors 3 (for reading) and 4 (for writing). The kernel
+/// kills it when the calling thread ends, so this must be called on the main thread.
 pub(crate) fn spawn_with_pipe(command: &mut Command, pipe: OwnedFd) -> io::Result<Child> {
     let parent = std::process::id();
     let raw = pipe.as_raw_fd();
     command.process_group(0);
-    // SAFETY: the closure runs between fork and exec and only makes async-signal-safe system calls
-    // on its own copies of integers; it allocates nothing and takes no lock.
+    // SAFETY: the closure runs between fork and exec. It makes only async-signal-safe system calls on integers, allocates
+    // nothing and takes no lock.
     unsafe {
         command.pre_exec(move || {
-            platform::die_with_parent(parent)?;
-            place_pipe(raw)
+            platform::kill_with_parent(parent)?;
+            duplicate_pipe(raw)
         });
     }
     let child = command.spawn();
@@ -49,17 +48,16 @@ pub(crate) fn spawn_with_pipe(command: &mut Command, pipe: OwnedFd) -> io::Resul
     child
 }
 
-/// Runs in the child: duplicates have no close-on-exec flag, except where source and target are equal,
-/// hence the detour over a high number.
-fn place_pipe(raw: RawFd) -> io::Result<()> {
-    // SAFETY: fcntl on a descriptor that the closure's caller keeps open across the fork.
+/// Duplicates the pipe to descriptors 3 and 4, in the child. dup2(2) clears close-on-exec, but does nothing if source and
+/// target are equal. The source is therefore duplicated to a high number first.
+fn duplicate_pipe(raw: RawFd) -> io::Result<()> {
+    // SAFETY: fcntl with integers only; the parent keeps the descriptor open until the fork.
     let high = unsafe { libc::fcntl(raw, libc::F_DUPFD_CLOEXEC, SCRATCH) };
     if high < 0 {
         return Err(io::Error::last_os_error());
     }
     for target in [3, 4] {
-        // SAFETY: both numbers are plain descriptors of this child; whatever 3 and 4 were before is
-        // close-on-exec state of the parent that the new program must not see anyway.
+        // SAFETY: dup2 with integers only. Descriptors 3 and 4 of the parent are not needed in the child.
         if unsafe { libc::dup2(high, target) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -67,27 +65,27 @@ fn place_pipe(raw: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the child has ended. It is not reaped: its number stays its own until [`end_family`].
+/// Whether the child has ended. It is not reaped (WNOWAIT), so its PID is not reused before [`kill_group`].
 pub(crate) fn has_ended(child: &Child) -> bool {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(waitid(Id::Pid(pid(child)), flags), Ok(WaitStatus::StillAlive))
 }
 
-/// Send a signal to the child. Safe as long as it is not reaped.
+/// Sends a signal to the child. It must not have been reaped, so that the PID is still its own.
 pub(crate) fn signal(child: &Child, signal: Signal) {
-    // An error can only mean that it is gone already, which is what the signal is for.
+    // An error means that the child has already ended.
     let _ = nix::sys::signal::kill(pid(child), signal);
 }
 
-/// Kill whatever is left of the child's process group while its number cannot have been given to
-/// anybody else, then reap what became ours. True when nothing of ours is left in the group.
-pub(crate) fn end_family(child: &mut Child) -> bool {
+/// Kills the child's process group, before the PID can be reused, then reaps the child and its adopted orphans. Returns
+/// true if no process of the group is left.
+pub(crate) fn kill_group(child: &mut Child) -> bool {
     let _ = killpg(pid(child), Signal::SIGKILL);
     let _ = child.wait();
     reap_group(pid(child))
 }
 
-/// Reap adopted orphans of the group; true when none is left.
+/// Reaps adopted orphans of the group. Returns true if none is left.
 pub(crate) fn reap_group(group: Pid) -> bool {
     loop {
         match waitpid(Pid::from_raw(-group.as_raw()), Some(WaitPidFlag::WNOHANG)) {
@@ -101,7 +99,7 @@ pub(crate) fn reap_group(group: Pid) -> bool {
     }
 }
 
-/// The child's number.
+/// The child's PID.
 pub(crate) fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id() as i32)
 }

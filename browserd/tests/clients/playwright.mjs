@@ -1,12 +1,12 @@
-// Playwright over browserd's raw endpoint: connectOverCDP, the page of the API's own tab, a context of
-// its own, dialogs, downloads of events, and a disconnect that leaves the browser running.
+// Tests Playwright over browserd's raw endpoint: connectOverCDP, the API's tab, a separate context, forms, dialogs,
+// frames, popups, cookies, and a disconnect that leaves the browser running.
 import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const [endpoint, site] = process.argv.slice(2);
 const browser = await chromium.connectOverCDP(endpoint);
 const [shared] = browser.contexts();
-assert.ok(shared.pages().length >= 1, "the API's tab is seen");
+assert.ok(shared.pages().length >= 1, "the API's tab is visible");
 
 const context = await browser.newContext();
 const page = await context.newPage();

@@ -1,5 +1,5 @@
-// Puppeteer over browserd's raw endpoint, two clients at once: neither sees the other's sessions, one
-// leaving (even with Browser.close) does not disturb the other.
+// Tests two concurrent Puppeteer clients over browserd's raw endpoint: neither can use the other's sessions, and
+// disconnecting one (even with Browser.close) does not affect the other.
 import assert from "node:assert/strict";
 import puppeteer from "puppeteer-core";
 
@@ -20,7 +20,7 @@ const work = async (browser, name) => {
 };
 const [mine, other] = await Promise.all([work(first, "first"), work(second, "second")]);
 
-// A session of one client means nothing to the other.
+// A client cannot use another client's session.
 const session = await mine.createCDPSession();
 assert.equal((await session.send("Runtime.evaluate", { expression: "6 * 7" })).result.value, 42);
 const { webSocketDebuggerUrl } = await (await fetch(endpoint + "/json/version")).json();

@@ -1,7 +1,7 @@
-//! A real browserd with a real Chromium, and a small site on loopback for it to visit.
+//! Starts a real browserd with a real Chromium, and a small web site on loopback.
 //!
-//! Chromium refuses to run as root with its sandbox on, and browserd never switches the sandbox off: a
-//! test that runs as root starts browserd under a user number of its own.
+//! Chromium refuses to run as root with its sandbox, and browserd never disables the sandbox. Tests that run as root
+//! therefore start each browserd under its own UID.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod site;
@@ -17,14 +17,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// First of the private user numbers; each browserd takes the next.
+/// The first UID; each browserd gets the next.
 const FIRST_UID: u32 = 60010;
 static NEXT_UID: AtomicU32 = AtomicU32::new(0);
 
-/// How long anything may take on a busy machine. Never asserted upon, only waited for.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for every wait, generous for busy machines.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where Chromium is, or a failure that says how to get it.
+/// The path of Chromium. Panics if it is not installed.
 pub fn chromium() -> PathBuf {
     let named = std::env::var_os("BROWSERD_TEST_CHROMIUM").map(PathBuf::from);
     let usual =
@@ -42,7 +42,7 @@ pub struct Browserd {
 }
 
 impl Browserd {
-    /// Start it and wait until it listens.
+    /// Starts browserd and waits until it listens.
     pub fn start(extra: &[&str]) -> Self {
         Self::start_with(&chromium(), extra)
     }
@@ -62,7 +62,7 @@ impl Browserd {
         Self { child, address, folder, uid }
     }
 
-    /// Start it again in the same folder, after it ended.
+    /// Starts browserd again in the same folder.
     pub fn start_again(&mut self) {
         let _ = std::fs::remove_file(self.data().join("browserd.address"));
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
@@ -70,28 +70,30 @@ impl Browserd {
         self.wait_ready();
     }
 
-    /// Start it and wait until pages can be opened.
+    /// Starts browserd and waits until the browser is ready.
     pub fn ready(extra: &[&str]) -> Self {
         let browserd = Self::start(extra);
         browserd.wait_ready();
         browserd
     }
 
-    /// Its word is enough: from then on `/readyz` says yes.
+    /// Waits for the `ready` line and checks it. From then on `/readyz` returns 200.
     pub fn wait_ready(&self) {
-        let word = self.word();
+        let line = self.status_line();
         let at = self.address;
-        let named = word.trim_end().strip_prefix(&format!("ready http://{at}")).expect("its address");
-        // With raw CDP switched off there is no more to say.
+        let rest = line.trim_end().strip_prefix(&format!("ready http://{at}")).expect("its address");
+        // The URL of raw CDP is missing if raw CDP is disabled.
         let raw = format!(" ws://{at}/devtools/browser/");
-        assert!(named.is_empty() || named.starts_with(&raw), "{word:?}");
+        assert!(rest.is_empty() || rest.starts_with(&raw), "{line:?}");
         assert_eq!(self.get("/readyz").0, 200);
     }
 
-    /// The one line that it writes to its standard output, once it has.
-    pub fn word(&self) -> String {
-        let file = self.folder.path().join("word");
-        wait("browserd's word", || std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n')))
+    /// Waits for the line that browserd writes to its standard output.
+    pub fn status_line(&self) -> String {
+        let file = self.folder.path().join("stdout");
+        wait("browserd's status line", || {
+            std::fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
+        })
     }
 
     pub fn client(&self) -> Client {
@@ -110,7 +112,7 @@ impl Browserd {
         self.child.id()
     }
 
-    /// One request with exactly these headers beside the body's; status and JSON.
+    /// Sends a request with exactly these headers and the length of the body. Returns the status and the JSON body.
     pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, Value) {
         raw_request(self.address, method, path, headers, body)
     }
@@ -129,15 +131,15 @@ impl Browserd {
         )
     }
 
-    /// TERM, and how it ended.
+    /// Sends SIGTERM and waits for the exit status.
     pub fn stop(&mut self) -> ExitStatus {
         signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
         wait("browserd to stop", || self.child.try_wait().unwrap())
     }
 
-    /// Live processes of this browserd's user; only meaningful as root, where the user is ours alone.
+    /// The running processes of this browserd's UID. Requires root, because only then is the UID its own.
     pub fn processes(&self) -> Vec<u32> {
-        assert!(nix::unistd::geteuid().is_root(), "this test counts processes by their user: run it as root");
+        assert!(nix::unistd::geteuid().is_root(), "this test counts processes by UID: run it as root");
         processes_of(self.uid)
     }
 }
@@ -174,7 +176,7 @@ fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::F
         .env("PATH", "/usr/bin:/bin")
         .env("BROWSERD_LOG", "trace")
         .stdin(Stdio::null())
-        .stdout(std::fs::File::create(data.with_file_name("word")).unwrap())
+        .stdout(std::fs::File::create(data.with_file_name("stdout")).unwrap())
         .stderr(log);
     if nix::unistd::geteuid().is_root() {
         command.uid(uid).gid(uid);
@@ -183,14 +185,14 @@ fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::F
     let address = wait("browserd to listen", || {
         if let Some(status) = child.try_wait().unwrap() {
             let log = std::fs::read_to_string(data.with_file_name("log")).unwrap_or_default();
-            panic!("browserd ended at once ({status}):\n{log}");
+            panic!("browserd ended during its start ({status}):\n{log}");
         }
         std::fs::read_to_string(data.join("browserd.address")).ok()?.trim().parse().ok()
     });
     (child, address)
 }
 
-/// Processes of a user that are not zombies.
+/// Processes of a UID, without zombies.
 pub fn processes_of(uid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -209,14 +211,14 @@ pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal).unwrap();
 }
 
-/// Poll until there is something, or fail saying what was waited for.
+/// Polls until there is a result. Panics with `what` after the timeout.
 pub fn wait<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < end, "waited too long for {what}");
+        assert!(Instant::now() < end, "timeout while waiting for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -229,7 +231,7 @@ pub fn raw_request(
     body: &str,
 ) -> (u16, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     let mut text =
         format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
@@ -237,7 +239,7 @@ pub fn raw_request(
     }
     text.push_str("\r\n");
     stream.write_all(text.as_bytes()).unwrap();
-    // A server that refuses a large body may close before all of it is sent.
+    // A server that refuses a large body may close the connection before all of it is sent.
     let _ = stream.write_all(body.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -247,10 +249,10 @@ pub fn raw_request(
     (status, serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
-/// The code of an API error.
+/// The error code of a failed call.
 pub fn code<T: std::fmt::Debug>(result: Result<T, ClientError>) -> String {
     match result {
         Err(ClientError::Api(error)) => error.code.as_str().to_owned(),
-        other => panic!("an API error was expected, not {other:?}"),
+        other => panic!("expected an API error, got {other:?}"),
     }
 }

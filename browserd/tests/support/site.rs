@@ -1,4 +1,4 @@
-//! The pages the tests visit, served on loopback.
+//! The web site for the tests, served on loopback.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// A running site. Answers under any host name.
+/// A running site. It accepts any host name.
 pub struct Site {
     pub address: SocketAddr,
 }
@@ -38,13 +38,13 @@ impl Site {
         format!("http://{}{path}", self.address)
     }
 
-    /// The same page under a host name; see [`Site::rule`].
+    /// A URL with a host name; see [`RULE`].
     pub fn url_at(&self, host: &str, path: &str) -> String {
         format!("http://{host}:{}{path}", self.address.port())
     }
 }
 
-/// Makes Chromium find every `.test` name on loopback.
+/// Makes Chromium resolve every `.test` name to loopback.
 pub const RULE: &str = "--chromium-arg=--host-resolver-rules=MAP *.test 127.0.0.1";
 
 fn html(body: impl Into<String>) -> Response<Full<Bytes>> {
@@ -74,7 +74,7 @@ async fn page(request: Request<Incoming>) -> Response<Full<Bytes>> {
         "/inner" => html(
             "<button id=inner onclick=\"document.title='hit';this.textContent='pressed'\">inner</button><input id=field aria-label=field>",
         ),
-        // Another site's frame holds one of a third site.
+        // A cross-site frame that contains a frame of a third site.
         "/nested" => {
             let port = header("host").rsplit_once(':').unwrap().1.to_owned();
             html(format!(
@@ -127,7 +127,7 @@ async fn page(request: Request<Incoming>) -> Response<Full<Bytes>> {
             tokio::time::sleep(Duration::from_secs(600)).await;
             html("late")
         }
-        // The document comes at once, a part of it never.
+        // The document is sent at once, one of its images never.
         "/halfslow" => html("<title>half</title><p>here</p><img src=/slow>"),
         "/status" => {
             let mut response = html("<title>status</title>");
@@ -170,7 +170,7 @@ const FORM: &str = r#"<!doctype html><title>form</title>
 <script>var log = []; for (const kind of ['keydown', 'keyup', 'input', 'dblclick', 'contextmenu'])
   addEventListener(kind, (e) => log.push(kind + ':' + (e.key || e.data || e.target.id)), true)</script>"#;
 
-/// One frame of the same origin, one of another site (which Chromium gives its own process).
+/// A same-origin frame, and a cross-site frame, which Chromium runs in its own process.
 const FRAMES: &str = r#"<!doctype html><title>frames</title><p>outside</p>
 <iframe id=same src="/inner" style="margin:40px;border:3px solid"></iframe>
 <iframe id=other src="http://other.test:PORT/inner" style="margin:70px;border:5px solid"></iframe>"#;
@@ -190,7 +190,7 @@ const BEFOREUNLOAD: &str = r#"<!doctype html><title>beforeunload</title><button 
   addEventListener('beforeunload', (e) => { e.preventDefault(); e.returnValue = 'stay'; });
 </script>"#;
 
-/// About a hundred megabytes of text in many elements, made by the page itself.
+/// The page's script creates about a hundred megabytes of text in many elements.
 const HUGE: &str = r#"<!doctype html><title>huge</title><body><script>
   const piece = document.createElement('div');
   for (let i = 0; i < 100; i++) { const p = document.createElement('p'); p.textContent = 'x'.repeat(1000); piece.append(p); }

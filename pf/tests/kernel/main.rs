@@ -1,7 +1,7 @@
-//! The rendered rules on the running kernel, with packets, in network namespaces made here.
+//! Tests the rendered rules with packets on the running kernel, in network namespaces of their own.
 
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
+#![allow(clippy::unwrap_used)] // The tests parse their own constants.
 
 mod probe;
 mod wire;
@@ -39,14 +39,14 @@ fn spec() -> PolicySpec {
 fn firewall(change: impl FnOnce(&mut PolicySpec)) -> Firewall {
     let mut spec = spec();
     change(&mut spec);
-    Firewall::new(Policy::try_from(spec).expect("a good policy"))
+    Firewall::new(Policy::try_from(spec).expect("a valid policy"))
 }
 
 fn address(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// So many slots, as hostd numbers them.
+/// Slots 1 to `last`, with hostd's names and addresses.
 fn slots_up_to(last: u16) -> Vec<Slot> {
     let slot = |slot: u16| Slot {
         interface: format!("bt{slot:03}"),
@@ -65,20 +65,20 @@ fn add(firewall: &Firewall, world: &World, index: usize) {
     world.host.inside(|| firewall.add(&clone(index)).expect("added"));
 }
 
-/// What is tried, why, and what must come out of it for a member.
+/// A destination, and whether a member may reach it.
 struct Probe {
     target: SocketAddr,
     what: String,
     open: bool,
-    /// The kernel sends it nowhere, rules or not: the clone's own loopback, multicast without a router.
-    nowhere: bool,
+    /// The kernel does not route it even without rules: the clone's own loopback, multicast without a router.
+    unroutable: bool,
 }
 
 fn probes() -> Vec<Probe> {
     let mut probes = Vec::new();
     let mut probe = |target: &str, what: &str, open| {
         let target = target.parse().unwrap_or_else(|_| panic!("{target}"));
-        probes.push(Probe { target, what: what.into(), open, nowhere: false });
+        probes.push(Probe { target, what: what.into(), open, unroutable: false });
     };
     for public in
         ["93.184.216.34:80", "1.1.1.1:80", "203.0.113.1:80", "[2606:4700::1111]:80", "[2001:db8:1::1]:80"]
@@ -102,12 +102,12 @@ fn probes() -> Vec<Probe> {
         probe(&format!("{}:{port}", CLONES[1].1), "another clone", false);
         probe(&format!("[{}]:{port}", CLONES[1].2), "another clone", false);
     }
-    probe("10.87.65.200:80", "the pool, nobody there", false);
-    probe("[::ffff:10.0.0.1]:80", "IPv4-mapped, by the socket", false);
-    probe("[::ffff:169.254.169.254]:80", "IPv4-mapped metadata, by the socket", false);
+    probe("10.87.65.200:80", "an unused address of the clones' network", false);
+    probe("[::ffff:10.0.0.1]:80", "IPv4-mapped, converted by the socket", false);
+    probe("[::ffff:169.254.169.254]:80", "IPv4-mapped metadata, converted by the socket", false);
     let documentation = deny::Kind::Documentation;
     for range in deny::ranges().iter().filter(|range| range.reason.kind != documentation) {
-        // The first and the last, or the address itself.
+        // The first and the last host address, or the only one.
         let inner = [range.net.network(), range.net.broadcast()].map(|edge| match edge {
             IpAddr::V4(v4) if range.net.prefix_len() < 32 => {
                 let step = if edge == range.net.network() { 1 } else { u32::MAX };
@@ -122,7 +122,7 @@ fn probes() -> Vec<Probe> {
         let distinct: BTreeSet<IpAddr> = inner.into_iter().collect();
         for ip in distinct {
             let target = SocketAddr::new(ip, 80);
-            let nowhere = match ip {
+            let unroutable = match ip {
                 IpAddr::V4(v4) => {
                     v4.is_loopback() || v4.is_multicast() || v4.is_broadcast() || v4.octets()[0] == 0
                 }
@@ -134,7 +134,7 @@ fn probes() -> Vec<Probe> {
                 target,
                 what: format!("{}: {}", range.net, range.reason),
                 open: false,
-                nowhere,
+                unroutable,
             });
         }
     }
@@ -142,7 +142,7 @@ fn probes() -> Vec<Probe> {
 }
 
 #[test]
-fn only_members_go_out_and_only_to_public_addresses() {
+fn only_members_reach_the_internet_and_only_public_addresses() {
     let world = World::new();
     let firewall = firewall(|_| {});
     let probes = probes();
@@ -167,8 +167,8 @@ fn only_members_go_out_and_only_to_public_addresses() {
         let seen = [without_rules[index], stranger[index], member[index], lost_set[index]];
         let [a, b, c, d] = seen.map(mark);
         println!("{:<44} {a:>8} {b:>8} {c:>8} {d:>8}  {}", probe.target.to_string(), probe.what);
-        // Without rules nearly everything answers; otherwise "blocked" would prove nothing.
-        let control = seen[0] || probe.nowhere || probe.what.contains("nobody there");
+        // Without rules the target must answer; otherwise "blocked" would prove nothing.
+        let control = seen[0] || probe.unroutable || probe.what.contains("unused address");
         let closed = !seen[1] && !neighbour_is_member[index] && !seen[3];
         if !control || !closed || seen[2] != probe.open {
             wrong.push(format!("{} ({}): {seen:?}", probe.target, probe.what));
@@ -206,11 +206,11 @@ fn only_the_control_plane_calls_browserd() {
         assert_eq!(remote, [true, false], "the remote control plane, member: {is_member}");
     }
     world.host.nft("flush ruleset");
-    assert!(world.internet.inside(|| reaches(&format!("{}:8080", CLONES[0].1))), "it was the rules");
+    assert!(world.internet.inside(|| reaches(&format!("{}:8080", CLONES[0].1))), "the rules blocked it");
 }
 
 #[test]
-fn a_resolver_on_the_host_is_reached_by_members_only() {
+fn only_members_reach_a_resolver_on_the_host() {
     let world = World::new();
     let firewall = firewall(|spec| spec.resolver = Some(address(GATEWAY)));
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
@@ -219,24 +219,27 @@ fn a_resolver_on_the_host_is_reached_by_members_only() {
     add(&firewall, &world, 0);
     assert_eq!(world.clones[0].inside(|| reachable(&targets)), [true, false, false]);
     assert_eq!(world.clones[1].inside(|| reachable(&targets)), [false, false, false]);
-    assert!(!world.clones[0].inside(|| reaches(&format!("{RESOLVER}:53"))), "no longer the resolver");
+    assert!(
+        !world.clones[0].inside(|| reaches(&format!("{RESOLVER}:53"))),
+        "it is not the configured resolver"
+    );
 }
 
 #[test]
-fn a_borrowed_address_goes_nowhere() {
+fn packets_with_a_spoofed_source_are_dropped() {
     let world = World::new();
     let firewall = firewall(|_| {});
     let target = "93.184.216.34:80";
     let send_as = |from: &str, payload: &str| {
         world.clones[0].ip(&format!("addr replace {from}/32 dev eth0"));
         world.clones[0].inside(|| {
-            let socket = UdpSocket::bind((from, 0)).expect("the address is there");
+            let socket = UdpSocket::bind((from, 0)).expect("the address exists");
             socket.send_to(payload.as_bytes(), target).expect("it leaves the clone");
         });
     };
     let neighbour = CLONES[1].1;
-    send_as(neighbour, "borrowed without rules");
-    let seen = world.was_received(b"borrowed without rules").expect("without rules it arrives");
+    send_as(neighbour, "spoofed without rules");
+    let seen = world.was_received(b"spoofed without rules").expect("arrives without rules");
     assert_eq!(seen.0, address(neighbour));
 
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
@@ -244,15 +247,13 @@ fn a_borrowed_address_goes_nowhere() {
         add(&firewall, &world, index);
     }
     send_as(CLONES[0].1, "own");
-    let seen = world.was_received(b"own").expect("its own address goes out");
+    let seen = world.was_received(b"own").expect("its own address is accepted");
     assert_eq!(seen.0, address(HOST_OUTSIDE), "translated");
-    for (from, payload) in
-        [(neighbour, "borrowed"), ("93.184.216.99", "invented"), (GATEWAY, "the gateway's")]
-    {
+    for (from, payload) in [(neighbour, "neighbour"), ("93.184.216.99", "public"), (GATEWAY, "gateway")] {
         send_as(from, payload);
         assert_eq!(world.was_received(payload.as_bytes()), None, "{payload}");
     }
-    // From outside, pretending to be a clone.
+    // From outside, with a clone's address as source.
     world.internet.ip(&format!("addr add {neighbour}/32 dev lo"));
     let before = world.host.inside(|| firewall.connections(&[address(neighbour)]).expect("readable"));
     world.internet.inside(|| {
@@ -260,11 +261,11 @@ fn a_borrowed_address_goes_nowhere() {
         socket.send_to(b"x", (HOST_OUTSIDE, 80)).expect("it leaves");
     });
     let after = world.host.inside(|| firewall.connections(&[address(neighbour)]).expect("readable"));
-    assert_eq!(before, after, "it left no trace in connection tracking");
+    assert_eq!(before, after, "it created no entry in connection tracking");
 }
 
 #[test]
-fn udp_to_a_foreign_resolver_is_blocked_and_to_the_named_one_open() {
+fn udp_reaches_the_configured_resolver_and_no_other() {
     let world = World::new();
     let firewall = firewall(|_| {});
     let ask = |to: &str, payload: &str| {
@@ -277,19 +278,16 @@ fn udp_to_a_foreign_resolver_is_blocked_and_to_the_named_one_open() {
         });
         world.was_received(payload.as_bytes()).is_some()
     };
-    assert!(
-        ask("9.9.9.9:53", "control 4") && ask("[2620:fe::fe]:53", "control 6"),
-        "without rules it arrives"
-    );
+    assert!(ask("9.9.9.9:53", "control 4") && ask("[2620:fe::fe]:53", "control 6"), "arrives without rules");
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     assert!(!ask(&format!("{RESOLVER}:53"), "before"), "not a member");
     add(&firewall, &world, 0);
-    assert!(ask(&format!("{RESOLVER}:53"), "named"));
+    assert!(ask(&format!("{RESOLVER}:53"), "configured"));
     assert!(ask("9.9.9.9:80", "public udp"));
     assert!(!ask("9.9.9.9:53", "foreign 4"));
     assert!(!ask("[2620:fe::fe]:53", "foreign 6"));
-    assert!(!ask("10.53.0.54:53", "beside"));
-    // What goes wrong on the way is told: nobody listens on that port.
+    assert!(!ask("10.53.0.54:53", "neighbour of the resolver"));
+    // ICMP errors are delivered: no process listens on that port.
     let refused = world.clones[0].inside(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
         socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a timeout");
@@ -300,31 +298,31 @@ fn udp_to_a_foreign_resolver_is_blocked_and_to_the_named_one_open() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
-/// Sends a line and gets it back, or not.
 #[test]
-fn a_call_to_a_clone_that_is_gone_does_not_leave_the_host() {
+fn packets_to_a_destroyed_clone_do_not_leave_the_host() {
     let world = World::new();
     let firewall = firewall(|_| {});
-    // Addresses of the pool without a link: the way there is the host's default route.
+    // These addresses have no link, so the host would use its default route.
     let call = |to: &str| {
         world.host.inside(|| {
             let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
             UdpSocket::bind(any).expect("bound").send_to(b"still there?", to).map_err(|error| error.kind())
         })
     };
-    let gone = ["10.87.67.200:9222", "[fd87::abcd]:9222"];
-    for to in gone {
-        assert_eq!(call(to), Ok(12), "without rules it leaves");
+    let destroyed = ["10.87.67.200:9222", "[fd87::abcd]:9222"];
+    for to in destroyed {
+        assert_eq!(call(to), Ok(12), "leaves the host without rules");
     }
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
-    for to in gone {
+    for to in destroyed {
         assert_eq!(call(to), Err(std::io::ErrorKind::PermissionDenied), "{to}");
     }
-    assert_eq!(call("93.184.216.34:9222"), Ok(12), "others are called as before");
+    assert_eq!(call("93.184.216.34:9222"), Ok(12), "other destinations are not affected");
     let addresses = ["10.87.67.200", "fd87::abcd"].map(address);
     assert_eq!(world.host.inside(|| firewall.connections(&addresses).expect("readable")), 0);
 }
 
+/// Sends a line and reports whether it is echoed.
 fn answered(stream: &mut TcpStream, line: &[u8]) -> bool {
     let mut buffer = vec![0; line.len()];
     stream.set_read_timeout(Some(Duration::from_millis(600))).expect("a timeout");
@@ -332,7 +330,7 @@ fn answered(stream: &mut TcpStream, line: &[u8]) -> bool {
 }
 
 #[test]
-fn removing_a_member_ends_what_is_established() {
+fn removing_a_member_cuts_its_established_connections() {
     let world = World::new();
     let firewall = firewall(|_| {});
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
@@ -355,22 +353,22 @@ fn removing_a_member_ends_what_is_established() {
     assert_eq!(states(), [2, 1], "one out and one in by IPv4, one out by IPv6");
     world.host.inside(|| firewall.remove(&clone(0)).expect("removed"));
     assert!(!answered(&mut out4, b"still there?") && !answered(&mut out6, b"still there?"));
-    assert!(answered(&mut control, b"who was let in by us"), "the way in is none of membership");
+    assert!(answered(&mut control, b"still connected"), "calls to browserd do not depend on membership");
     let forget = || world.host.inside(|| firewall.forget_connections(&clone(0)).expect("forgotten"));
     forget();
     assert_eq!(states(), [0, 0]);
     assert!(!answered(&mut out4, b"and now?") && !answered(&mut out6, b"and now?"));
-    assert_eq!(states(), [0, 0], "what is blocked leaves no state");
+    assert_eq!(states(), [0, 0], "blocked packets create no state");
     forget();
-    assert!(answered(&mut other, b"the neighbour stays"));
+    assert!(answered(&mut other, b"still a member"));
     let left = world.host.inside(|| firewall.members().expect("readable"));
     assert_eq!(left, BTreeSet::from(clone(1)));
-    // Absent is success.
+    // Removing an absent member succeeds.
     world.host.inside(|| firewall.remove(&clone(0)).expect("again"));
 }
 
 #[test]
-fn a_flushed_ruleset_is_told_by_an_event_and_restored() {
+fn a_flushed_ruleset_is_reported_by_an_event_and_can_be_restored() {
     let world = World::new();
     let firewall = firewall(|_| {});
     let members = BTreeSet::from(clone(0));
@@ -379,20 +377,20 @@ fn a_flushed_ruleset_is_told_by_an_event_and_restored() {
         assert!(matches!(firewall.add(&clone(0)), Err(FirewallError::Gone { .. })));
         assert!(matches!(firewall.members(), Err(FirewallError::Gone { .. })));
         firewall.load(&members).expect("loads");
-        let proof = firewall.prove().expect("what was rendered is what is loaded");
-        println!("proved {} chains, {} rules, {} sets", proof.chains, proof.rules, proof.sets);
+        let proof = firewall.prove().expect("the loaded rules are the rendered ones");
+        println!("verified {} chains, {} rules, {} sets", proof.chains, proof.rules, proof.sets);
         assert_eq!(firewall.members().expect("readable"), members);
     });
     let mut watch = world.host.inside(|| firewall.watch().expect("watching"));
     assert_eq!(watch.changes().expect("quiet"), None);
     add(&firewall, &world, 1);
-    let change = watch.wait(Duration::from_secs(5)).expect("news").expect("an event");
+    let change = watch.wait(Duration::from_secs(5)).expect("readable").expect("an event");
     assert!(change.members && !change.rules, "{change:?}");
-    while watch.wait(Duration::from_millis(100)).expect("news").is_some() {}
+    while watch.wait(Duration::from_millis(100)).expect("readable").is_some() {}
 
-    // The watcher sleeps in poll(2) for a minute; only an event can wake it.
+    // The watcher waits in poll(2) for up to a minute; only an event wakes it earlier.
     let noticed = std::thread::spawn(move || {
-        let change = watch.wait(Duration::from_secs(60)).expect("news").expect("an event");
+        let change = watch.wait(Duration::from_secs(60)).expect("readable").expect("an event");
         (change, Instant::now())
     });
     std::thread::sleep(Duration::from_millis(50));
@@ -404,7 +402,7 @@ fn a_flushed_ruleset_is_told_by_an_event_and_restored() {
     assert!(at - flushed < Duration::from_secs(5));
     world.host.inside(|| {
         assert!(matches!(firewall.prove(), Err(FirewallError::Gone { .. })));
-        assert!(world.clones[0].inside(|| reaches("10.0.0.1:80")), "rules that are gone block nothing");
+        assert!(world.clones[0].inside(|| reaches("10.0.0.1:80")), "nothing is blocked without rules");
         firewall.load(&members).expect("loads again");
         firewall.prove().expect("as before");
         assert_eq!(firewall.members().expect("readable"), members);
@@ -413,12 +411,12 @@ fn a_flushed_ruleset_is_told_by_an_event_and_restored() {
     assert!(!world.clones[0].inside(|| reaches("10.0.0.1:80")));
     world.host.inside(|| {
         firewall.unload().expect("unloads");
-        firewall.unload().expect("absent is success");
+        firewall.unload().expect("unloading twice succeeds");
     });
 }
 
 #[test]
-fn every_alteration_is_seen_by_the_proof() {
+fn verification_detects_every_alteration() {
     let world = World::new();
     let firewall = firewall(|_| {});
     for (alteration, expected) in [
@@ -440,7 +438,7 @@ fn every_alteration_is_seen_by_the_proof() {
         let error = world.host.inside(|| firewall.prove()).expect_err(alteration).to_string();
         assert!(error.contains(expected), "{alteration}: {error}");
     }
-    // One rule replaced by another: the number stays.
+    // Rules are replaced and their number stays the same.
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     world.host.nft("flush chain inet hostd to_clone");
     for _ in 0..7 {
@@ -448,12 +446,12 @@ fn every_alteration_is_seen_by_the_proof() {
     }
     let error = world.host.inside(|| firewall.prove()).expect_err("replaced").to_string();
     assert!(error.contains("rule 1 of chain to_clone differs"), "{error}");
-    // Somebody else's policy under the same name: every rule is the same, the lists are not.
+    // Another policy under the same table name: the rules are equal, the sets are not.
     let other = self::firewall(|spec| spec.deny_documentation = true);
     world.host.inside(|| other.load(&BTreeSet::new()).expect("loads"));
     let error = world.host.inside(|| firewall.prove()).expect_err("other lists").to_string();
     assert!(error.contains("set denied4 has other elements"), "{error}");
-    // Traffic and members change counters and elements, not the proof.
+    // Traffic changes counters and membership changes elements; verification ignores both.
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     add(&firewall, &world, 0);
     assert!(!world.clones[0].inside(|| reaches("10.0.0.1:80")));
@@ -461,13 +459,13 @@ fn every_alteration_is_seen_by_the_proof() {
 }
 
 #[test]
-fn two_daemons_on_one_host_do_not_disturb_each_other() {
+fn two_daemons_on_one_host_are_independent() {
     let world = World::new();
     let first = firewall(|_| {});
     let second = firewall(|spec| {
         spec.table = "hostd_b".into();
-        spec.pool = vec!["10.99.0.0/24".parse().unwrap()];
-        // A name that a pattern for the first one's links would match.
+        spec.networks = vec!["10.99.0.0/24".parse().unwrap()];
+        // A pattern for the first daemon's links would match this name.
         spec.slots = vec![Slot { interface: "bt001b".into(), ip: "10.99.0.9".parse().unwrap(), ip6: None }];
     });
     let members = BTreeSet::from(clone(0));
@@ -489,7 +487,7 @@ fn two_daemons_on_one_host_do_not_disturb_each_other() {
     works();
     world.host.inside(|| second.unload().expect("unloads"));
     works();
-    assert_eq!(watch.changes().expect("readable"), None, "nothing of it was about the first");
+    assert_eq!(watch.changes().expect("readable"), None, "no event concerns the first daemon");
     assert!(matches!(
         world.host.inside(|| first.add(&[address("10.99.0.9")])),
         Err(FirewallError::NotASlot(_))
@@ -501,7 +499,7 @@ fn two_daemons_on_one_host_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_full_pool_is_loaded_and_changed() {
+fn rules_for_900_slots_are_loaded_and_changed() {
     let firewall = firewall(|spec| {
         spec.slots = slots_up_to(900);
     });
@@ -521,14 +519,14 @@ fn a_full_pool_is_loaded_and_changed() {
         };
         let mut watch = firewall.watch().expect("watching");
         timed("load 900 slots, no member", 1, &|| firewall.load(&BTreeSet::new()).expect("loads"));
-        timed("first proof (makes the comparison)", 1, &|| {
-            assert_eq!(firewall.prove().expect("proved").chains, 11)
+        timed("first verification (renders the expected rules)", 1, &|| {
+            assert_eq!(firewall.prove().expect("verified").chains, 11)
         });
-        timed("proof", 20, &|| assert_eq!(firewall.prove().expect("proved").chains, 11));
+        timed("verification", 20, &|| assert_eq!(firewall.prove().expect("verified").chains, 11));
         let slot = &firewall.policy().slots[450];
         let member = [IpAddr::V4(slot.ip), slot.ip6.unwrap().into()];
         timed("add a clone, both addresses", 200, &|| firewall.add(&member).expect("added"));
-        timed("remove a clone that is none", 50, &|| firewall.remove(&member).expect("removed"));
+        timed("remove an absent clone", 50, &|| firewall.remove(&member).expect("removed"));
         timed("add and remove", 50, &|| {
             firewall.add(&member).expect("added");
             firewall.remove(&member).expect("removed");
@@ -538,14 +536,15 @@ fn a_full_pool_is_loaded_and_changed() {
             assert_eq!(firewall.connections(&member).expect("readable"), 0)
         });
         timed("load 900 slots, 1800 members", 1, &|| firewall.load(&all).expect("loads"));
-        let change = watch.changes().expect("readable").expect("news, though more than the kernel keeps");
+        let change =
+            watch.changes().expect("readable").expect("an event, although the socket buffer overflowed");
         assert!(change.rules && change.members, "{change:?}");
         timed("read 1800 members", 20, &|| assert_eq!(firewall.members().expect("readable").len(), 1800));
     });
 }
 
 #[test]
-fn members_change_in_parallel_while_the_rules_are_proved() {
+fn members_change_concurrently_while_rules_are_verified() {
     const CLONES: u16 = 20;
     let firewall = firewall(|spec| {
         spec.slots = slots_up_to(CLONES);
@@ -575,11 +574,11 @@ fn members_change_in_parallel_while_the_rules_are_proved() {
 }
 
 #[test]
-fn destinations_that_no_socket_would_use_stay_inside() {
+fn packets_to_unusual_destinations_do_not_leave_the_host() {
     const PORT: u16 = 4242;
     let world = World::new();
     let firewall = firewall(|_| {});
-    // The Internet counts what comes over the wire, before its own kernel has an opinion.
+    // Counts packets before the receiving kernel can drop them.
     world.internet.nft("add table inet seen");
     world.internet.nft("add chain inet seen wire { type filter hook prerouting priority -400 ; }");
     world.internet.nft("add rule inet seen wire iifname eth0 udp dport 4242 counter");
@@ -588,7 +587,7 @@ fn destinations_that_no_socket_would_use_stay_inside() {
         let count = listing.split("packets ").nth(1).and_then(|rest| rest.split(' ').next());
         count.and_then(|count| count.parse::<u32>().ok()).expect("a counter")
     };
-    // The mounted /sys shows another namespace.
+    // Read with ip(8): the mounted /sys shows another namespace.
     let link = world.host.output("/usr/sbin/ip", "-o link show bt001");
     let mac = link.split("link/ether ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a MAC");
     let mac: Vec<u8> =
@@ -605,9 +604,9 @@ fn destinations_that_no_socket_would_use_stay_inside() {
         })
     };
     let arrives = |to: &str| arrives_with(to, &[]);
-    let nothing_to_do = [1; 4];
-    assert!(arrives_with("93.184.216.34", &nothing_to_do), "options are forwarded without rules");
-    let inside = [
+    let no_operation = [1; 4];
+    assert!(arrives_with("93.184.216.34", &no_operation), "options are forwarded without rules");
+    let denied = [
         "::ffff:10.0.0.1",
         "::ffff:93.184.216.34",
         "::10.0.0.1",
@@ -623,21 +622,24 @@ fn destinations_that_no_socket_would_use_stay_inside() {
         "240.0.0.1",
         "169.254.169.254",
     ];
-    let without_rules = inside.map(arrives);
+    let without_rules = denied.map(arrives);
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     add(&firewall, &world, 0);
-    assert!(arrives("93.184.216.34") && arrives("2606:4700::1111"), "what is sent so can arrive");
-    assert!(!arrives_with("93.184.216.34", &nothing_to_do), "options could lead elsewhere");
-    let member = inside.map(arrives);
-    for ((to, before), after) in inside.iter().zip(without_rules).zip(member) {
+    assert!(arrives("93.184.216.34") && arrives("2606:4700::1111"), "injected packets can arrive");
+    assert!(!arrives_with("93.184.216.34", &no_operation), "IP options are dropped");
+    let member = denied.map(arrives);
+    for ((to, before), after) in denied.iter().zip(without_rules).zip(member) {
         println!("{to:<24} without rules: {before:<5} member: {after}");
     }
-    assert!(without_rules.iter().filter(|arrived| **arrived).count() >= 5, "the wire is open without rules");
+    assert!(
+        without_rules.iter().filter(|arrived| **arrived).count() >= 5,
+        "packets are forwarded without rules"
+    );
     assert_eq!(member, [false; 14]);
 }
 
 #[test]
-fn what_the_firewall_does_itself_is_told_apart() {
+fn own_changes_are_distinguished_from_changes_by_others() {
     let netns = world::Netns::new();
     let firewall = firewall(|_| {});
     netns.inside(|| {
@@ -645,7 +647,7 @@ fn what_the_firewall_does_itself_is_told_apart() {
         let mut watch = firewall.watch().expect("watching");
         firewall.add(&clone(0)).expect("added");
         firewall.remove(&clone(0)).expect("removed");
-        let own = watch.wait(Duration::from_secs(5)).expect("news").expect("an event");
+        let own = watch.wait(Duration::from_secs(5)).expect("readable").expect("an event");
         assert!(own.members && !own.rules && !own.others, "{own:?}");
     });
     netns.inside(|| {
@@ -654,9 +656,12 @@ fn what_the_firewall_does_itself_is_told_apart() {
         let set = format!("{} {}", firewall.policy().table, firewall.policy().set);
         netns.nft(&format!("delete element inet {set} {{ {} }}", CLONES[0].1));
         let mut seen = Vec::new();
-        while let Some(change) = watch.wait(Duration::from_millis(200)).expect("news") {
+        while let Some(change) = watch.wait(Duration::from_millis(200)).expect("readable") {
             seen.push(change);
         }
-        assert!(seen.iter().any(|change| change.members && change.others), "somebody else did: {seen:?}");
+        assert!(
+            seen.iter().any(|change| change.members && change.others),
+            "the change by nft is reported: {seen:?}"
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! Connecting to many addresses at once and seeing who answers.
+//! Connects to many addresses at once and reports which accept.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -9,11 +9,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What is blocked says nothing; what is open answers at once in namespaces of one machine, or after the first
-/// repetition (one second) if something was lost.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Blocked targets never answer. Open ones answer at once, or after the first retransmission (one second).
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Which of these accept a TCP connection, from the calling thread's network namespace.
+/// Which targets accept a TCP connection from the calling thread's network namespace.
 pub(crate) fn reachable(targets: &[SocketAddr]) -> Vec<bool> {
     let mut open = vec![false; targets.len()];
     let mut pending: Vec<(usize, OwnedFd)> = Vec::new();
@@ -24,11 +23,11 @@ pub(crate) fn reachable(targets: &[SocketAddr]) -> Vec<bool> {
         match connect(fd.as_raw_fd(), &SockaddrStorage::from(*target)) {
             Err(Errno::EINPROGRESS) => pending.push((index, fd)),
             Ok(()) => open[index] = true,
-            // No way to send it at all: not reached.
+            // For example no route: not reachable.
             Err(_) => {}
         }
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     while !pending.is_empty() && Instant::now() < deadline {
         let ready: Vec<bool> = {
             let mut polled: Vec<PollFd<'_>> =

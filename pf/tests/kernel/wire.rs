@@ -1,4 +1,4 @@
-//! Packets that no socket would send: any destination, straight onto the clone's link.
+//! Sends packets to any destination through a packet socket on the clone's link.
 
 #![allow(unsafe_code)]
 
@@ -7,8 +7,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-/// Sends a UDP datagram out of `interface` of the calling thread's namespace to the machine with this MAC. The IPv4 header
-/// has these options.
+/// Sends a UDP datagram to the machine with this MAC, from `interface` in the calling thread's network namespace.
+/// `options` are appended to the IPv4 header.
 pub(crate) fn inject(interface: &str, mac: [u8; 6], from: IpAddr, to: IpAddr, port: u16, options: &[u8]) {
     let datagram = udp(from, to, port);
     let (packet, ethertype) = match (from, to) {

@@ -1,5 +1,5 @@
-//! A small world of network namespaces: a host, two clones, a control plane, and "the Internet", which answers on every
-//! address there is. Nothing in it is connected to anything outside.
+//! A test network of namespaces: a host, two clones, a control plane, and "the Internet", which answers on every address.
+//! It has no connection to the machine's network.
 
 use crate::probe::reaches;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A network namespace, held open by a process that does nothing and is ended with it.
+/// A network namespace, kept alive by a sleeping process that is killed on drop.
 pub(crate) struct Netns {
     holder: Child,
     file: File,
@@ -27,12 +27,12 @@ impl Netns {
         let file = File::open(format!("/proc/{}/ns/net", holder.id())).expect("its handle");
         let netns = Netns { holder, file };
         netns.ip("link set lo up");
-        // Nobody else is on these links: no waiting for a duplicate address to show.
+        // Skips duplicate address detection, which would delay every address.
         netns.sysctl("ipv6/conf/default/accept_dad", "0");
         netns
     }
 
-    /// Runs something in a thread inside.
+    /// Runs `work` in a thread inside the namespace.
     pub(crate) fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -51,8 +51,8 @@ impl Netns {
                 .output()
                 .expect("it starts")
         });
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{program} {arguments}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{program} {arguments}: {stderr}");
     }
 
     pub(crate) fn ip(&self, arguments: &str) {
@@ -63,7 +63,7 @@ impl Netns {
         self.run("/usr/sbin/nft", arguments);
     }
 
-    /// What a command prints.
+    /// Runs a command and returns its output.
     pub(crate) fn output(&self, program: &str, arguments: &str) -> String {
         let arguments = arguments.split_whitespace();
         let output = self.inside(|| Command::new(program).args(arguments).stdin(Stdio::null()).output());
@@ -75,7 +75,7 @@ impl Netns {
         self.inside(|| std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
     }
 
-    /// A link from here to there.
+    /// Creates a veth link to another namespace.
     fn link(&self, name: &str, there: &Netns, name_there: &str) {
         let pid = there.holder.id();
         self.ip(&format!("link add {name} type veth peer name {name_there} netns {pid}"));
@@ -91,7 +91,7 @@ impl Drop for Netns {
     }
 }
 
-/// A datagram that arrived: who sent it, on which port, what was in it.
+/// A received datagram: source, destination port, payload.
 pub(crate) type Datagram = (IpAddr, u16, Vec<u8>);
 
 pub(crate) struct World {
@@ -99,7 +99,7 @@ pub(crate) struct World {
     pub(crate) clones: [Netns; 2],
     pub(crate) control: Netns,
     pub(crate) internet: Netns,
-    /// What the Internet received by UDP.
+    /// Datagrams that the Internet received.
     pub(crate) received: Arc<Mutex<Vec<Datagram>>>,
 }
 
@@ -123,10 +123,10 @@ impl World {
         let World { host, clones, control, internet, .. } = &world;
         host.sysctl("ipv4/ip_forward", "1");
         host.sysctl("ipv6/conf/all/forwarding", "1");
-        for everything in ["all", "default"] {
-            // Only the rules shall stop anything, no check of sources.
-            host.sysctl(&format!("ipv4/conf/{everything}/rp_filter"), "0");
-            internet.sysctl(&format!("ipv4/conf/{everything}/rp_filter"), "0");
+        for scope in ["all", "default"] {
+            // Without the reverse path filter, only the rules can drop packets.
+            host.sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0");
+            internet.sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0");
         }
         for ((link, ip, ip6), clone) in CLONES.into_iter().zip(clones) {
             host.link(link, clone, "eth0");
@@ -148,7 +148,8 @@ impl World {
         internet.ip("addr add 2001:db8:1::1/64 dev eth0 nodad");
         host.ip("route add default via 203.0.113.1");
         host.ip("route add default via 2001:db8:1::1");
-        // Every other address is the Internet's own, in its main table so that the ways back stay more specific.
+        // Every other address is local to the Internet. The route is in the main table, so the return routes, which are
+        // more specific, take precedence.
         internet.ip("route add local default dev lo table main");
         internet.ip("-6 route add local default dev lo table main");
         internet.ip(&format!("route add 10.87.64.0/22 via {HOST_OUTSIDE}"));
@@ -162,7 +163,7 @@ impl World {
             host.inside(|| echo("::", port));
             internet.inside(|| echo("::", port));
             for ((_, ip, ip6), clone) in CLONES.into_iter().zip(clones) {
-                // Not on its loopback, which is its own affair.
+                // Not on loopback, which the rules do not filter.
                 clone.inside(|| echo(ip, port));
                 clone.inside(|| echo(ip6, port));
             }
@@ -175,7 +176,7 @@ impl World {
         world
     }
 
-    /// Waits until everybody knows the way: a link that just came up loses its first packets.
+    /// Waits until all links work: a new link loses its first packets.
     fn warm_up(&self) {
         for netns in &self.clones {
             for target in ["93.184.216.34:80", "[2606:4700::1111]:80"] {
@@ -188,10 +189,10 @@ impl World {
         }
     }
 
-    /// Whether the Internet received this datagram, given some time.
+    /// Waits up to 300 ms for the Internet to receive this datagram.
     pub(crate) fn was_received(&self, payload: &[u8]) -> Option<Datagram> {
         for _ in 0..30 {
-            let received = self.received.lock().expect("no test panicked with it");
+            let received = self.received.lock().expect("no panic while held");
             if let Some(datagram) = received.iter().find(|(_, _, bytes)| bytes == payload) {
                 return Some(datagram.clone());
             }
@@ -202,7 +203,7 @@ impl World {
     }
 }
 
-/// A TCP server that sends back what it gets. Bound in the calling thread's namespace.
+/// A TCP echo server, bound in the calling thread's network namespace.
 fn echo(ip: &str, port: u16) {
     let listener = TcpListener::bind((ip, port)).expect("a listener");
     thread::spawn(move || {
@@ -220,7 +221,7 @@ fn echo(ip: &str, port: u16) {
     });
 }
 
-/// A UDP server that writes down what it gets.
+/// A UDP server that records the datagrams it receives.
 fn collect(port: u16, received: Arc<Mutex<Vec<Datagram>>>) {
     let socket = UdpSocket::bind(("::", port)).expect("a socket");
     thread::spawn(move || {
@@ -228,7 +229,7 @@ fn collect(port: u16, received: Arc<Mutex<Vec<Datagram>>>) {
         while let Ok((count, from)) = socket.recv_from(&mut buffer) {
             let from: SocketAddr = from;
             let datagram = (from.ip().to_canonical(), port, buffer[..count].to_vec());
-            received.lock().expect("no test panicked with it").push(datagram);
+            received.lock().expect("no panic while held").push(datagram);
         }
     });
 }

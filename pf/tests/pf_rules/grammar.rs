@@ -1,6 +1,6 @@
-//! A strict reader of as much of pf.conf(5) as is rendered here and as the recorded file uses, and PF's way to decide.
+//! A strict parser for the part of pf.conf(5) that is rendered or recorded, and a model of PF's rule evaluation.
 //!
-//! Whatever it does not know is an error, so a rendered line that PF would not take does not slip through.
+//! Everything else is an error, so a rendered line that PF would reject fails the tests.
 
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub(crate) enum Hosts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) pass: bool,
-    /// `in` or `out`; none: both.
+    /// `in` or `out`; `None` means both.
     pub(crate) direction: Option<String>,
     pub(crate) quick: bool,
     pub(crate) interface: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct Rule {
     pub(crate) label: Option<String>,
 }
 
-/// A packet as a rule sees it.
+/// The packet properties that rules match.
 #[derive(Debug, Clone)]
 pub(crate) struct Packet<'a> {
     pub(crate) direction: &'a str,
@@ -66,13 +66,13 @@ pub(crate) struct Packet<'a> {
     pub(crate) user: u32,
 }
 
-/// The words of a line, quotes kept with their text.
+/// Splits a line into words. Quotes stay part of their word.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
     while !rest.is_empty() {
         let length = if let Some(quoted) = rest.strip_prefix('"') {
-            quoted.find('"').ok_or("a quote without an end")? + 2
+            quoted.find('"').ok_or("unterminated quote")? + 2
         } else if rest.starts_with(['{', '}', ',', '=', '!']) {
             1
         } else {
@@ -85,7 +85,7 @@ fn words(line: &str) -> Result<Vec<String>, String> {
 }
 
 impl Ruleset {
-    /// Reads a whole file. With `plain`, macros and lists are refused.
+    /// Parses a whole file. With `plain`, macros and lists are refused.
     pub(crate) fn read(text: &str, plain: bool) -> Result<Ruleset, String> {
         let mut set = Ruleset::default();
         let mut macros: BTreeMap<String, String> = BTreeMap::new();
@@ -114,7 +114,7 @@ impl Ruleset {
                 ["table", ..] => {
                     let (name, table) = read_table(&texts).map_err(fail)?;
                     if set.tables.insert(name.clone(), table).is_some() {
-                        return Err(fail(format!("table {name} twice")));
+                        return Err(fail(format!("table {name} is declared twice")));
                     }
                 }
                 ["nat", "on", interface, "inet", "from", ref rest @ ..] => {
@@ -127,7 +127,7 @@ impl Ruleset {
                     let to = read_hosts(&mut rest).map_err(fail)?;
                     let tail: Vec<&str> = rest.collect();
                     if tail != ["->", &format!("({interface})")] {
-                        return Err(fail("the way of translation".into()));
+                        return Err(fail("unsupported translation target".into()));
                     }
                     set.nat.push(Nat { interface: interface.into(), from, to });
                 }
@@ -136,22 +136,22 @@ impl Ruleset {
                         set.rules.push(read_rule(&texts, plain).map_err(fail)?);
                     }
                 }
-                _ => return Err(fail("not known".into())),
+                _ => return Err(fail("unknown statement".into())),
             }
         }
         Ok(set)
     }
 
-    /// What PF decides: the first quick rule that matches, else the last, else pass.
+    /// PF's decision: the first matching quick rule, otherwise the last matching rule, otherwise pass.
     pub(crate) fn passes(&self, packet: &Packet<'_>, members: &[IpAddr], host: &[IpAddr]) -> bool {
-        let mut verdict = true;
+        let mut pass = true;
         for rule in self.rules.iter().filter(|rule| self.matches(rule, packet, members, host)) {
-            verdict = rule.pass;
+            pass = rule.pass;
             if rule.quick {
                 break;
             }
         }
-        verdict
+        pass
     }
 
     fn matches(&self, rule: &Rule, packet: &Packet<'_>, members: &[IpAddr], host: &[IpAddr]) -> bool {
@@ -179,13 +179,13 @@ impl Ruleset {
     }
 }
 
-/// `{ a b }` makes one rule for each.
+/// Expands `{ a b }` to one rule per item.
 fn expand<'a>(texts: &[&'a str], plain: bool) -> Result<Vec<Vec<&'a str>>, String> {
     let Some(open) = texts.iter().position(|text| *text == "{") else { return Ok(vec![texts.to_vec()]) };
     if plain {
-        return Err("a list".into());
+        return Err("lists are not allowed".into());
     }
-    let close = texts.iter().position(|text| *text == "}").ok_or("a list without an end")?;
+    let close = texts.iter().position(|text| *text == "}").ok_or("unterminated list")?;
     let items = texts[open + 1..close].iter().filter(|item| **item != ",");
     Ok(items.map(|item| [&texts[..open], &[*item], &texts[close + 1..]].concat()).collect())
 }
@@ -198,8 +198,10 @@ fn expect<'a>(words: &mut impl Iterator<Item = &'a str>, expected: &str) -> Resu
 }
 
 fn read_table(texts: &[&str]) -> Result<(String, Table), String> {
-    let name =
-        texts.get(1).and_then(|name| name.strip_prefix('<')?.strip_suffix('>')).ok_or("no table's name")?;
+    let name = texts
+        .get(1)
+        .and_then(|name| name.strip_prefix('<')?.strip_suffix('>'))
+        .ok_or("missing table name")?;
     if name.is_empty() || name.len() > 31 {
         return Err("a table's name has 1 to 31 characters".into());
     }
@@ -210,9 +212,9 @@ fn read_table(texts: &[&str]) -> Result<(String, Table), String> {
             "const" => table.constant = true,
             "persist" => table.persist = true,
             "{" => loop {
-                let entry = rest.next().ok_or("a list without an end")?;
+                let entry = rest.next().ok_or("unterminated list")?;
                 let net = entry.parse().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from));
-                table.entries.push(net.map_err(|_| format!("{entry} is no network"))?);
+                table.entries.push(net.map_err(|_| format!("{entry} is not a network"))?);
                 match rest.next() {
                     Some(",") => {}
                     Some("}") => break,
@@ -249,7 +251,7 @@ fn read_rule(texts: &[&str], plain: bool) -> Result<Rule, String> {
             expect(&mut words, "drop")?;
             false
         }
-        other => return Err(format!("{other:?} is no action")),
+        other => return Err(format!("{other:?} is not an action")),
     };
     let direction = words.next_if(|word| matches!(*word, "in" | "out")).map(str::to_owned);
     let quick = words.next_if_eq(&"quick").is_some();
@@ -295,7 +297,7 @@ fn read_rule(texts: &[&str], plain: bool) -> Result<Rule, String> {
                 rule.port = Some(port.parse().map_err(|_| format!("port {port}"))?);
             }
         }
-        // `block drop in quick on em0`, with nothing behind, means all.
+        // A rule without hosts, such as `block drop in quick on em0`, applies to all.
         None if !plain => return Ok(rule),
         other => return Err(format!("{other:?} instead of hosts")),
     }
@@ -336,7 +338,7 @@ fn read_rule(texts: &[&str], plain: bool) -> Result<Rule, String> {
                 let label = label.filter(|label| (1..=63).contains(&label.len())).ok_or("no label")?;
                 rule.label = Some(label.into());
             }
-            other => return Err(format!("{other} is not known")),
+            other => return Err(format!("unknown option {other}")),
         }
     }
     Ok(rule)

@@ -1,6 +1,6 @@
-//! The rendered anchor: grammar, and the same decisions as the rules that were tried with packets on FreeBSD.
+//! Checks the rendered anchor: its grammar, and that it decides like the rules that were recorded with packets on FreeBSD.
 
-#![allow(clippy::unwrap_used)] // A test that cannot read its own constants shall stop.
+#![allow(clippy::unwrap_used)] // The tests parse their own constants.
 
 mod grammar;
 
@@ -19,19 +19,19 @@ fn spec() -> PolicySpec {
 }
 
 fn rendered(spec: PolicySpec) -> Ruleset {
-    let policy = Policy::try_from(spec).expect("a good policy");
+    let policy = Policy::try_from(spec).expect("a valid policy");
     let text = pf_conf::render(&policy);
     Ruleset::read(&text, true).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The rules that were loaded when the packets were sent.
+/// The rules that were loaded during the recording.
 fn recorded_rules() -> Ruleset {
     let text = RECORDED.split_once("$ cat pf.conf\n").unwrap().1.split_once("--- end of file").unwrap().0;
-    // `pass all` at the end is the main ruleset's.
+    // The final `pass all` belongs to the main ruleset.
     Ruleset::read(text, false).unwrap()
 }
 
-/// The probes of one section: who, to whom, and whether it was reached.
+/// The probes of one section: source, target, and whether it was reached.
 fn recorded_probes(section: &str) -> Vec<(String, String, bool)> {
     let section = RECORDED.split_once(&format!("== {section}\n")).unwrap().1;
     let lines = section.lines().take_while(|line| !line.starts_with("== "));
@@ -48,7 +48,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Whether a connection comes about, in the recorded machine: all it needs is to pass each interface on its way.
+/// Whether the connection would be established on the recorded host: it must pass every interface on its path.
 fn connects(rules: &Ruleset, members: &[IpAddr], who: &str, target: &str) -> bool {
     let host = [ip("192.168.72.1"), ip("10.0.2.15"), ip("203.0.113.254")];
     let (to, port) = target.rsplit_once(':').unwrap();
@@ -90,21 +90,20 @@ fn connects(rules: &Ruleset, members: &[IpAddr], who: &str, target: &str) -> boo
 }
 
 #[test]
-fn decisions_are_those_that_were_seen_with_packets() {
-    let (recorded, ours) = (recorded_rules(), rendered(spec()));
+fn rendered_rules_decide_like_the_recorded_ones() {
+    let (recorded, current) = (recorded_rules(), rendered(spec()));
     let member = [ip("192.168.72.101")];
     let mut compared = 0;
     println!("{:<8} {:<24} {:>8} {:>8} {:>8}", "who", "target", "recorded", "model", "rendered");
     for (section, members) in [("rules loaded, table empty", &[][..]), ("c1 is a member", &member)] {
         println!("{section}");
         for (who, target, reached) in recorded_probes(section) {
-            // Neighbours meet on the bridge: PF never sees them, `private` members stop them. The metadata address
-            // had no listener, so it says nothing about rules without it.
+            // PF does not see packets between clones; `private` bridge members block them.
             if who == "c2" || target.starts_with("192.168.72.102") {
                 continue;
             }
             let model = connects(&recorded, members, &who, &target);
-            let rendered = connects(&ours, members, &who, &target);
+            let rendered = connects(&current, members, &who, &target);
             println!("{who:<8} {target:<24} {reached:>8} {model:>8} {rendered:>8}");
             assert_eq!(model, reached, "the model of PF is wrong about {who} -> {target} ({section})");
             assert_eq!(rendered, reached, "{who} -> {target} ({section})");
@@ -118,7 +117,7 @@ fn decisions_are_those_that_were_seen_with_packets() {
 fn every_denied_range_is_blocked_and_public_addresses_are_not() {
     for deny_documentation in [false, true] {
         let mut spec = spec();
-        spec.pool.push("2a00:1450::/64".parse().unwrap());
+        spec.networks.push("2a00:1450::/64".parse().unwrap());
         spec.deny_documentation = deny_documentation;
         let rules = rendered(spec);
         let members = [ip("192.168.72.101"), ip("2a00:1450::65")];
@@ -148,7 +147,7 @@ fn every_denied_range_is_blocked_and_public_addresses_are_not() {
 }
 
 #[test]
-fn only_named_users_and_addresses_call_browserd() {
+fn only_configured_users_and_addresses_can_call_browserd() {
     let mut spec = spec();
     spec.control_plane.push(ip("10.50.0.2"));
     spec.control_users = vec![0, 977];
@@ -163,39 +162,39 @@ fn only_named_users_and_addresses_call_browserd() {
     assert!(call("192.168.72.1", 0, 8080) && call("192.168.72.1", 977, 8080));
     assert!(!call("192.168.72.1", 65534, 8080), "another user");
     assert!(!call("192.168.72.1", 0, 80), "another port");
-    assert!(call("10.50.0.2", nobody, 8080), "a remote caller has no user here");
+    assert!(call("10.50.0.2", nobody, 8080), "a remote caller has no local user");
     assert!(!call("10.50.0.3", nobody, 8080), "another machine");
     assert!(!call("93.184.216.34", nobody, 8080), "the Internet");
 }
 
 #[test]
-fn the_shape_is_the_one_that_fails_closed() {
+fn the_rendered_rules_fail_closed() {
     for (name, rules) in [
         ("with one family", rendered(spec())),
         ("with everything", {
             let mut spec = spec();
-            spec.pool.push("2a00:1450::/64".parse().unwrap());
+            spec.networks.push("2a00:1450::/64".parse().unwrap());
             spec.host = vec![ip("198.51.100.77"), ip("2a00:1450:1::77")];
             spec.control_plane = vec![ip("192.168.72.1"), ip("10.50.0.2"), ip("2a00:1450::1")];
             spec.deny_documentation = true;
             rendered(spec)
         }),
     ] {
-        assert!(rules.rules.iter().all(|rule| rule.quick), "{name}: a rule behind could decide otherwise");
+        assert!(rules.rules.iter().all(|rule| rule.quick), "{name}: a later rule could override it");
         assert!(
             rules.rules.iter().all(|rule| rule.label.is_some()),
             "{name}: the optimiser could move a rule"
         );
         assert!(
             rules.rules.iter().all(|rule| rule.interface.is_some()),
-            "{name}: other interfaces are not ours"
+            "{name}: a rule applies to other interfaces"
         );
         assert!(rules.tables.values().all(|table| table.constant && !table.entries.is_empty()), "{name}");
         assert!(
             !rules.tables.contains_key("browser_tasks"),
-            "{name}: the members' table is the main ruleset's"
+            "{name}: the table of members belongs to the main ruleset"
         );
-        // Every way in and out of the bridge ends in a block.
+        // The last rule of each direction on the bridge blocks everything.
         for direction in ["in", "out"] {
             let on_bridge = |rule: &&grammar::Rule| {
                 rule.interface.as_deref() == Some("bridge72") && rule.direction.as_deref() == Some(direction)
@@ -205,7 +204,7 @@ fn the_shape_is_the_one_that_fails_closed() {
                 (&last.from, &last.to, &last.protocol, last.v4) == (&Hosts::Any, &Hosts::Any, &None, None);
             assert!(!last.pass && whole, "{name}: {direction} ends with {last:?}");
         }
-        // Nothing is granted without membership or the control plane's address.
+        // Every pass rule requires membership or a control plane address.
         for rule in rules.rules.iter().filter(|rule| rule.pass && rule.icmp6.is_none()) {
             let member = rule.from == Hosts::Table("browser_tasks".into());
             let control = rule.direction.as_deref() == Some("out") && matches!(rule.from, Hosts::Net(_));
@@ -215,9 +214,9 @@ fn the_shape_is_the_one_that_fails_closed() {
 }
 
 #[test]
-fn a_private_ipv6_pool_stays_without_ipv6() {
+fn ipv6_stays_blocked_for_private_ipv6_networks() {
     let mut spec = spec();
-    spec.pool.push("fd87::/64".parse().unwrap());
+    spec.networks.push("fd87::/64".parse().unwrap());
     let rules = rendered(spec);
     assert_eq!(rules, rendered(self::spec()));
     let first = &rules.rules[0];
@@ -225,7 +224,7 @@ fn a_private_ipv6_pool_stays_without_ipv6() {
 }
 
 #[test]
-fn the_checker_refuses_what_it_does_not_know() {
+fn the_parser_refuses_unknown_input() {
     for bad in [
         "pass",
         "pass in quick on bridge72 inet from",
@@ -250,7 +249,7 @@ fn the_checker_refuses_what_it_does_not_know() {
 }
 
 #[test]
-fn pf_conf_gets_the_table_and_both_anchors() {
+fn the_lines_for_pf_conf_declare_the_table_and_both_anchors() {
     let policy = Policy::try_from(spec()).unwrap();
     assert_eq!(
         pf_conf::pf_conf_lines(&policy, "/usr/local/etc/hostd/browser.conf"),

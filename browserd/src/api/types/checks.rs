@@ -1,4 +1,4 @@
-//! Whether a request makes sense, decided before anything is done.
+//! Validation of requests before they are executed.
 
 use super::*;
 use crate::api::error::{ApiError, ErrorCode};
@@ -7,13 +7,13 @@ use crate::api::error::{ApiError, ErrorCode};
 const MAX_SELECTOR: usize = 4096;
 const MAX_URL: usize = 2 << 20;
 const MAX_SHORT: usize = 1024;
-/// Schemes a caller may navigate to. `file:` would read the clone's files, `chrome:` and `devtools:`
-/// pages hold more rights than a web page.
+/// Schemes that a caller may navigate to. `file:` would read the clone's files; `chrome:` and `devtools:` pages have more
+/// privileges than a web page.
 const SCHEMES: [&str; 4] = ["http", "https", "about", "data"];
 
-/// What every request can do: say whether it makes sense, before anything is done.
+/// Validation of a request.
 pub trait Check {
-    /// An error that names the field.
+    /// Returns an error that names the invalid field.
     fn check(&self) -> Result<(), ApiError> {
         Ok(())
     }
@@ -29,7 +29,7 @@ fn check_url(url: &str) -> Result<(), ApiError> {
         _ if url.len() > MAX_URL => Err(bad("url: too long")),
         Some(scheme) if SCHEMES.contains(&scheme.as_str()) => Ok(()),
         Some(scheme) if scheme.len() <= 20 => Err(bad(format!("url: scheme {scheme:?} is not allowed"))),
-        _ => Err(bad("url: give a whole URL, for example https://example.org/")),
+        _ => Err(bad("url: give an absolute URL, for example https://example.org/")),
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn parse_ref(reference: &str) -> Option<u32> {
 fn check_ref(reference: &Option<String>) -> Result<(), ApiError> {
     match reference {
         Some(text) if parse_ref(text).is_none() => {
-            Err(bad("ref: give it as the snapshot shows it, for example @e1"))
+            Err(bad("ref: give a ref from the snapshot, for example @e1"))
         }
         _ => Ok(()),
     }
@@ -63,14 +63,14 @@ fn check_number(
 ) -> Result<(), ApiError> {
     match value {
         Some(value) if !range.contains(&value) => {
-            Err(bad(format!("{name}: from {} to {}", range.start(), range.end())))
+            Err(bad(format!("{name}: must be from {} to {}", range.start(), range.end())))
         }
         _ => Ok(()),
     }
 }
 
-/// Coordinates beyond this are a mistake, not a place on a page.
-const FAR: std::ops::RangeInclusive<f64> = -1e6..=1e6;
+/// Accepted coordinates. Values outside are certainly a mistake.
+const COORDINATES: std::ops::RangeInclusive<f64> = -1e6..=1e6;
 
 impl Check for Nothing {}
 
@@ -101,8 +101,8 @@ impl Check for Screenshot {
         }
         check_number("quality", self.quality.map(f64::from), 0.0..=100.0)?;
         if let Some(clip) = self.clip {
-            check_number("clip.x", Some(clip.x), FAR)?;
-            check_number("clip.y", Some(clip.y), FAR)?;
+            check_number("clip.x", Some(clip.x), COORDINATES)?;
+            check_number("clip.y", Some(clip.y), COORDINATES)?;
             check_number("clip.width", Some(clip.width), 1.0..=1e6)?;
             check_number("clip.height", Some(clip.height), 1.0..=1e6)?;
         }
@@ -116,8 +116,8 @@ impl Check for Click {
             (Some(_), Some(_), None, None) | (None, None, Some(_), None) | (None, None, None, Some(_)) => {}
             _ => return Err(bad("give x and y, or a selector, or a ref")),
         }
-        check_number("x", self.x, FAR)?;
-        check_number("y", self.y, FAR)?;
+        check_number("x", self.x, COORDINATES)?;
+        check_number("y", self.y, COORDINATES)?;
         check_number("count", self.count.map(f64::from), 1.0..=3.0)?;
         check_selector(&self.selector)?;
         check_ref(&self.reference)
@@ -154,7 +154,7 @@ impl Check for Scroll {
             return Err(bad("give dx or dy, or an element to bring into view"));
         }
         for (name, value) in [("dx", Some(self.dx)), ("dy", Some(self.dy)), ("x", self.x), ("y", self.y)] {
-            check_number(name, value, FAR)?;
+            check_number(name, value, COORDINATES)?;
         }
         check_selector(&self.selector)?;
         check_ref(&self.reference)

@@ -1,4 +1,4 @@
-//! Cookies, whose values must not reach a log.
+//! Cookies. Their values must never be logged.
 
 use super::{Cookies, SetCookies};
 use schemars::JsonSchema;
@@ -15,27 +15,27 @@ pub struct Cookie {
     pub name: String,
     /// Its value; never logged.
     pub value: String,
-    /// `example.org` is host-only and stays so, `.example.org` includes every host below.
+    /// `example.org` is host-only; `.example.org` includes all subdomains.
     pub domain: String,
-    /// For example `/`.
+    /// Its path, for example `/`.
     #[serde(default = "root_path")]
     pub path: String,
     /// Seconds since 1970; -1 for a session cookie.
     #[serde(default = "session_cookie")]
     pub expires: f64,
-    /// Hidden from scripts.
+    /// Not accessible to scripts.
     #[serde(default)]
     pub http_only: bool,
-    /// Sent over TLS only.
+    /// Sent only over TLS.
     #[serde(default)]
     pub secure: bool,
-    /// When it is sent from other sites.
+    /// Whether it is sent with cross-site requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub same_site: Option<SameSite>,
     /// The top-level site of a partitioned cookie.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_key: Option<String>,
-    /// Whether that partition is of a page with a cross-site ancestor.
+    /// Whether the partition belongs to a page with a cross-site ancestor.
     #[serde(default, rename = "_crHasCrossSiteAncestor", skip_serializing_if = "Option::is_none")]
     pub has_cross_site_ancestor: Option<bool>,
 }
@@ -48,7 +48,7 @@ fn session_cookie() -> f64 {
     -1.0
 }
 
-// By hand: a cookie's value must not reach a log by way of `{:?}`.
+// Not derived: `{:?}` must not print the value.
 impl std::fmt::Debug for Cookie {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cookie({} of {}{})", self.name, self.domain, self.path)
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Cookies {
     }
 }
 
-/// When a cookie is sent from other sites.
+/// Whether a cookie is sent with cross-site requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum SameSite {
@@ -77,7 +77,7 @@ pub enum SameSite {
 }
 
 impl Cookie {
-    /// What Chromium would refuse, said with the field's name. Never contains the value.
+    /// Checks what Chromium would refuse. The error names the field and never contains the value.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let host = self.domain.strip_prefix('.').unwrap_or(&self.domain);
         let control = |text: &str| text.chars().any(|c| c.is_control());
@@ -90,7 +90,7 @@ impl Cookie {
             || self.name.contains([';', '='])
             || self.value.contains(';')
         {
-            Err("name or value holds a character that cookies cannot have")
+            Err("name or value contains a character that is not allowed in cookies")
         } else if host.is_empty()
             || host.len() > 253
             || host.starts_with('.')
@@ -102,13 +102,13 @@ impl Cookie {
         } else if !(self.expires == -1.0 || (0.0..=1e11).contains(&self.expires)) {
             Err("expires must be -1 or seconds since 1970")
         } else if self.same_site == Some(SameSite::None) && !self.secure {
-            Err("sameSite None needs secure")
+            Err("sameSite None requires secure")
         } else if self.name.starts_with("__Secure-") && !self.secure {
-            Err("__Secure- needs secure")
+            Err("__Secure- requires secure")
         } else if self.name.starts_with("__Host-")
             && (!self.secure || self.path != "/" || self.domain.starts_with('.'))
         {
-            Err("__Host- needs secure, path / and a host-only domain")
+            Err("__Host- requires secure, path / and a host-only domain")
         } else {
             Ok(())
         }

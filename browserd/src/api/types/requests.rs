@@ -1,21 +1,21 @@
-//! What callers send.
+//! Request types.
 
 use super::Cookie;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What every action on a tab carries.
+/// The fields that every action on a tab has.
 pub trait Action {
-    /// The tab; the active one when `None`.
+    /// The tab; `None` means the active one.
     fn tab(&self) -> Option<&str>;
-    /// The wanted deadline.
+    /// The requested deadline.
     fn timeout_ms(&self) -> Option<u64>;
-    /// Whether a screenshot is wanted afterwards.
+    /// Whether to take a screenshot afterwards.
     fn after_screenshot(&self) -> bool;
 }
 
-/// Declares request types of actions: serde cannot both share fields (`flatten`) and refuse unknown
-/// ones, so the shared fields are written here once.
+/// Declares the request types of actions. serde cannot combine shared fields (`flatten`) with the refusal of unknown ones,
+/// so this macro adds the shared fields to each type.
 macro_rules! actions {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })*) => {$(
         $(#[$doc])*
@@ -23,7 +23,7 @@ macro_rules! actions {
         #[serde(deny_unknown_fields, default)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $type,)*
-            /// The tab, for example `t1`; the active tab when left out.
+            /// The tab, for example `t1`; defaults to the active tab.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub tab: Option<String>,
             /// Deadline of the call in milliseconds.
@@ -42,36 +42,36 @@ macro_rules! actions {
 }
 
 actions! {
-    /// Load a URL, or go through the tab's history.
+    /// Load a URL, or navigate the tab's history.
     Navigate {
         /// An http, https, about or data URL.
         #[serde(skip_serializing_if = "Option::is_none")]
         url: Option<String>,
-        /// Instead of a URL.
+        /// A step through the history, instead of a URL.
         #[serde(skip_serializing_if = "Option::is_none")]
         history: Option<History>,
-        /// When the call returns.
+        /// The state of loading at which the call returns.
         wait_until: WaitUntil,
-        /// The Referer to send.
+        /// The Referer header.
         #[serde(skip_serializing_if = "Option::is_none")]
         referrer: Option<String>,
     }
 
-    /// Take a picture of the tab.
+    /// Take a screenshot of the tab.
     Screenshot {
-        /// The whole page instead of the viewport.
+        /// Capture the whole page instead of the viewport.
         full_page: bool,
-        /// The picture's format.
+        /// The image format.
         format: ImageFormat,
         /// 0 to 100, for JPEG and WebP.
         #[serde(skip_serializing_if = "Option::is_none")]
         quality: Option<u8>,
-        /// A part of the page, in CSS pixels from the page's top left corner.
+        /// The part of the page to capture, in CSS pixels from the page's top left corner.
         #[serde(skip_serializing_if = "Option::is_none")]
         clip: Option<Clip>,
     }
 
-    /// Click at a point, or at the middle of an element. Name x and y, or a selector, or a ref.
+    /// Click a point, or the centre of an element. Give x and y, or a selector, or a ref.
     Click {
         /// CSS pixels from the left of the viewport.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,14 +85,14 @@ actions! {
         /// A ref of the last snapshot, for example `@e1`.
         #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
-        /// Which button.
+        /// The mouse button.
         button: Button,
-        /// 2 for a double click.
+        /// Number of clicks; 2 for a double click.
         #[serde(skip_serializing_if = "Option::is_none")]
         count: Option<u8>,
     }
 
-    /// Type text into the focused element, or into the one named.
+    /// Type text into the focused element, or into the element of the selector or ref.
     Type {
         /// The text.
         text: String,
@@ -102,80 +102,80 @@ actions! {
         /// A ref of the last snapshot, for example `@e1`.
         #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
-        /// Replace what is there.
+        /// Replace the present text.
         clear: bool,
         /// Press Enter afterwards.
         submit: bool,
-        /// Send a key down and up for every character instead of inserting the text at once.
+        /// Send key events for every character instead of inserting the text at once.
         keys: bool,
     }
 
-    /// Press a key or a combination.
+    /// Press a key or a key combination.
     Press {
-        /// For example `Enter`, `ArrowDown`, `a`, `Control+A`, `Shift+Tab`.
+        /// The key, for example `Enter`, `ArrowDown`, `a`, `Control+A`, `Shift+Tab`.
         key: String,
     }
 
-    /// Turn the wheel, or bring an element into view.
+    /// Scroll with the mouse wheel, or scroll an element into view.
     Scroll {
-        /// CSS pixels to the right.
+        /// Distance to the right in CSS pixels.
         dx: f64,
-        /// CSS pixels down.
+        /// Distance down in CSS pixels.
         dy: f64,
-        /// Where the wheel turns; the middle of the viewport when left out.
+        /// The pointer's position; defaults to the centre of the viewport.
         #[serde(skip_serializing_if = "Option::is_none")]
         x: Option<f64>,
-        /// Where the wheel turns.
+        /// The pointer's position.
         #[serde(skip_serializing_if = "Option::is_none")]
         y: Option<f64>,
-        /// CSS selector of an element to bring into view and to turn the wheel over.
+        /// CSS selector of an element to scroll into view; the pointer is placed over it.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// The same by a ref of the last snapshot.
+        /// A ref of the last snapshot, instead of the selector.
         #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
     }
 
-    /// Read the page as HTML, open shadow roots and same-origin frames included.
+    /// Read the page as HTML, including open shadow roots and same-origin frames.
     ReadDom {
         /// Only this element.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// Cut the answer after so many characters (default 100000).
+        /// Maximum number of characters (default 100000).
         #[serde(skip_serializing_if = "Option::is_none")]
         max_chars: Option<u32>,
     }
 
-    /// Read the text a person would see.
+    /// Read the page's visible text.
     Text {
         /// Only this element.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// Cut the answer after so many characters (default 100000).
+        /// Maximum number of characters (default 100000).
         #[serde(skip_serializing_if = "Option::is_none")]
         max_chars: Option<u32>,
     }
 
     /// List the links of the page.
     Links {
-        /// Only below this element.
+        /// Only links inside this element.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// At most so many (default 1000).
+        /// Maximum number of links (default 1000).
         #[serde(skip_serializing_if = "Option::is_none")]
         max: Option<u32>,
     }
 
     /// Read the accessibility tree, with refs for `click`, `type` and `scroll`.
     Snapshot {
-        /// Only elements that can be acted on.
+        /// Only interactive elements.
         interactive_only: bool,
-        /// Cut the answer after so many characters (default 100000).
+        /// Maximum number of characters (default 100000).
         #[serde(skip_serializing_if = "Option::is_none")]
         max_chars: Option<u32>,
     }
 
-    /// Evaluate a JavaScript expression in the page; a promise is waited for.
+    /// Evaluate a JavaScript expression in the page. Promises are awaited.
     Evaluate {
         /// The expression.
         expression: String,
@@ -183,9 +183,9 @@ actions! {
 
     /// Print the tab to PDF.
     Pdf {
-        /// Turned by 90 degrees.
+        /// Landscape orientation.
         landscape: bool,
-        /// With background colours and pictures.
+        /// Print background colours and images.
         background: bool,
         /// Paper width in inches (default 8.5).
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,12 +195,12 @@ actions! {
         paper_height: Option<f64>,
     }
 
-    /// How the tab's dialogs are answered from now on. Without this, alerts are accepted, leaving a
-    /// page is allowed, and confirm and prompt are dismissed.
+    /// Set how the tab's dialogs are answered from now on. By default alert and beforeunload dialogs are accepted,
+    /// confirm and prompt dialogs are dismissed.
     Dialogs {
         /// Accept confirm and prompt dialogs.
         accept: bool,
-        /// The answer to prompts.
+        /// The text to enter in prompt dialogs.
         #[serde(skip_serializing_if = "Option::is_none")]
         prompt_text: Option<String>,
     }
@@ -215,36 +215,36 @@ pub struct Nothing {}
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewTab {
-    /// Loaded at once; an empty page when left out. The call does not wait for it.
+    /// The URL to load; defaults to an empty page. The call does not wait until it is loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Leave the active tab as it is.
+    /// Do not activate the new tab.
     pub background: bool,
 }
 
-/// Set cookies: Playwright's storageState, or its `cookies` alone.
+/// Set cookies. The format is Playwright's storageState, or its `cookies` alone.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SetCookies {
     /// The cookies.
     pub cookies: Vec<Cookie>,
-    /// Accepted only when empty: local storage is not injected.
+    /// Must be empty: local storage is not supported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<serde_json::Value>,
 }
 
-/// Which moment of loading to wait for.
+/// The state of loading to wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitUntil {
-    /// The answer's headers are in and the document is being replaced.
+    /// The response headers arrived and the document is being replaced.
     Commit,
     /// The document is parsed.
     DomContentLoaded,
-    /// Everything the document names is loaded.
+    /// The document and all its resources are loaded.
     #[default]
     Load,
-    /// No request for half a second.
+    /// No network request for half a second.
     NetworkIdle,
 }
 
@@ -258,7 +258,7 @@ pub enum History {
     Reload,
 }
 
-/// Formats of pictures.
+/// Image formats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]

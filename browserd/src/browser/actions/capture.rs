@@ -1,4 +1,4 @@
-//! Pictures and print-outs.
+//! Screenshots and PDF files.
 
 use super::Context;
 use crate::api::error::{ApiError, ErrorCode};
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Deserialize)]
-struct Data {
+struct CapturedData {
     data: String,
 }
 
@@ -46,7 +46,7 @@ pub(crate) async fn screenshot(context: &Context, request: &Screenshot) -> Resul
             return Err(ApiError::new(
                 ErrorCode::ScreenshotTooLarge,
                 format!(
-                    "{} x {} pixels are more than {}",
+                    "{} x {} pixels exceed the limit of {}",
                     clip.width, clip.height, context.config.max_pixels
                 ),
             ));
@@ -55,15 +55,16 @@ pub(crate) async fn screenshot(context: &Context, request: &Screenshot) -> Resul
         params["clip"] = json!({ "x": x, "y": y, "width": width, "height": height, "scale": 1 });
         params["captureBeyondViewport"] = json!(true);
     }
-    let shot: Data = context.tab.call("Page.captureScreenshot", params, context.until).await?;
-    let (width, height) = size_of(&shot.data, request.format)
-        .ok_or_else(|| ApiError::new(ErrorCode::BrowserError, "the picture has no size"))?;
+    let shot: CapturedData = context.tab.call("Page.captureScreenshot", params, context.until).await?;
+    let (width, height) = size_of(&shot.data, request.format).ok_or_else(|| {
+        ApiError::new(ErrorCode::BrowserError, "the size of the screenshot could not be read")
+    })?;
     let captured_at =
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
     Ok(Picture { image_base64: shot.data, format: request.format, width, height, captured_at })
 }
 
-/// The picture an action asked for.
+/// Takes the screenshot that an action requested.
 pub(crate) async fn after_screenshot(
     context: &Context,
     request: &impl Action,
@@ -82,14 +83,14 @@ pub(crate) async fn pdf(context: &Context, request: &Pdf) -> Result<PdfFile, Api
     if let Some(height) = request.paper_height {
         params["paperHeight"] = json!(height);
     }
-    let printed: Data = context.tab.call("Page.printToPDF", params, context.until).await?;
+    let printed: CapturedData = context.tab.call("Page.printToPDF", params, context.until).await?;
     Ok(PdfFile { pdf_base64: printed.data })
 }
 
-/// Width and height from the start of the file. Chromium does not tell them, and the window's size is
-/// not the picture's where a raw client changed the scale.
+/// Reads width and height from the file header. Chromium does not report them, and the window's size differs if a raw
+/// client changed the scale.
 fn size_of(base64: &str, format: ImageFormat) -> Option<(u32, u32)> {
-    // Base64 in steps of four characters; a JPEG's tables may come before its size.
+    // Whole groups of four Base64 characters. A JPEG's tables may precede its size.
     let start = base64.get(..base64.len().min(16 * 1024) & !3)?;
     let bytes = STANDARD.decode(start).ok()?;
     let be16 = |at: usize| Some(u32::from(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
@@ -103,7 +104,7 @@ fn size_of(base64: &str, format: ImageFormat) -> Option<(u32, u32)> {
             let mut at = 2;
             loop {
                 let marker = *bytes.get(at + 1)?;
-                // Start of frame, except the three codes that mean something else.
+                // Start-of-frame markers are C0 to CF without C4, C8 and CC.
                 if matches!(marker, 0xC0..=0xCF) && !matches!(marker, 0xC4 | 0xC8 | 0xCC) {
                     return Some((be16(at + 7)?, be16(at + 5)?));
                 }
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_of_broken_files_are_none_and_never_a_panic() {
+    fn the_size_of_a_truncated_file_is_none_and_never_a_panic() {
         let png = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAADCAIAAAA2iEnWAAAAAElFTkSuQmCC";
         assert_eq!(size_of(png, ImageFormat::Png), Some((2, 3)));
         for end in 0..png.len() {

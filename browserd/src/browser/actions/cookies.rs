@@ -1,7 +1,7 @@
-//! Cookies of the whole browser, in the shape of Playwright's storageState.
+//! Cookies of the whole browser, in the format of Playwright's storageState.
 //!
-//! `Storage.*` and not `Network.*`: one call for all, and partitioned cookies keep their partition.
-//! A domain without leading dot is host-only for Chromium as for storageState, so it is passed as it is.
+//! `Storage.*` is used instead of `Network.*`: it handles all cookies in one call and keeps the partition of partitioned
+//! ones. A domain without a leading dot is host-only both in CDP and in storageState, so domains are passed unchanged.
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Cookie, Cookies, CookiesSet, SameSite, SetCookies};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use tokio::time::Instant;
 
-/// A cookie as CDP has it; the same type both ways.
+/// A cookie in CDP, for both directions.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct CdpCookie {
@@ -74,7 +74,7 @@ impl From<CdpCookie> for Cookie {
             expires: if is_session(&cookie.expires) { -1.0 } else { cookie.expires },
             http_only: cookie.http_only,
             secure: cookie.secure,
-            // Playwright writes Chromium's default by its name.
+            // Playwright writes Chromium's default explicitly.
             same_site: Some(cookie.same_site.unwrap_or(SameSite::Lax)),
             partition_key,
             has_cross_site_ancestor,
@@ -84,14 +84,14 @@ impl From<CdpCookie> for Cookie {
 
 pub(crate) async fn get(browser: &Browser, until: Instant) -> Result<Cookies, ApiError> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct StoredCookies {
         cookies: Vec<CdpCookie>,
     }
-    let answer: Answer = browser.cdp.call(None, "Storage.getCookies", json!({}), left(until)).await?;
-    Ok(Cookies { cookies: answer.cookies.into_iter().map(Cookie::from).collect() })
+    let stored: StoredCookies = browser.cdp.call(None, "Storage.getCookies", json!({}), left(until)).await?;
+    Ok(Cookies { cookies: stored.cookies.into_iter().map(Cookie::from).collect() })
 }
 
-/// Sets all of them in one call and looks whether the browser really has them.
+/// Sets all cookies in one call, then reads them back to find those that the browser did not keep.
 pub(crate) async fn set(
     browser: &Browser,
     request: &SetCookies,
@@ -103,17 +103,17 @@ pub(crate) async fn set(
     set.map_err(|error| match ApiError::from(error) {
         error if error.code == ErrorCode::BrowserError => ApiError::new(
             ErrorCode::InvalidCookie,
-            "the browser refused one of the cookies; none or some are set",
+            "the browser refused one of the cookies; some of the others may be set",
         ),
         error => error,
     })?;
-    let held = get(browser, until).await?;
-    let held: HashSet<_> = held.cookies.iter().map(|held| (&held.name, &held.domain, &held.path)).collect();
+    let kept = get(browser, until).await?;
+    let kept: HashSet<_> = kept.cookies.iter().map(|kept| (&kept.name, &kept.domain, &kept.path)).collect();
     let not_kept: Vec<usize> = request
         .cookies
         .iter()
         .enumerate()
-        .filter(|(_, cookie)| !held.contains(&(&cookie.name, &cookie.domain, &cookie.path)))
+        .filter(|(_, cookie)| !kept.contains(&(&cookie.name, &cookie.domain, &cookie.path)))
         .map(|(index, _)| index)
         .collect();
     Ok(CookiesSet { success: true, set: request.cookies.len() - not_kept.len(), not_kept })

@@ -1,11 +1,11 @@
-//! Mouse and keyboard.
+//! Mouse and keyboard input.
 
 use super::Context;
 use super::capture::after_screenshot;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Acted, Click, Point, Press, Scroll, Scrolled, Type, parse_ref};
 use crate::browser::keys::{self, Key};
-use crate::browser::tab::{Element, OuterFrame, Remote, left};
+use crate::browser::tab::{Element, RemoteFrame, ScriptResult, left};
 use crate::cdp::Session;
 use futures_util::future::try_join_all;
 use serde::Deserialize;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const ELEMENT: &str = include_str!("../js/element.js");
 const VIEWPORT_MIDDLE: &str = "function() { return { x: innerWidth / 2, y: innerHeight / 2 } }";
-/// The wheel's effect is seen a frame or two later; a page that draws no frames is not waited for.
+/// Scrolling takes effect one or two frames later. The timeout covers pages that draw no frames.
 const POSITION: &str = "function() {
     const frame = () => new Promise((done) => requestAnimationFrame(done));
     const wait = new Promise((done) => setTimeout(done, 100));
@@ -34,7 +34,7 @@ pub(crate) async fn click(context: &Context, request: &Click) -> Result<Acted, A
         });
         context.tab.call::<Value>("Input.dispatchMouseEvent", params, context.until)
     };
-    // All at once: Chromium keeps the order, and only one round trip is paid.
+    // Sent together: Chromium keeps the order, and the click takes only one round trip.
     let mut events = vec![mouse("mouseMoved", 0)];
     for count in 1..=request.count.unwrap_or(1) {
         events.push(mouse("mousePressed", count));
@@ -119,7 +119,7 @@ pub(crate) async fn scroll(context: &Context, request: &Scroll) -> Result<Scroll
     Ok(Scrolled { success: true, position, after_screenshot })
 }
 
-/// A click or key may close its own tab; then nobody answers, and the action was done.
+/// A click or key may close its own tab. The call then gets no reply, but the action was executed.
 fn tolerate_close<T>(result: Result<T, ApiError>) -> Result<(), ApiError> {
     match result {
         Err(error) if error.code == ErrorCode::NoSuchTab => Ok(()),
@@ -146,7 +146,7 @@ fn element(context: &Context, reference: &str) -> Result<Element, ApiError> {
     })
 }
 
-/// The middle of the element, with the place of the frame it is in added.
+/// The centre of the element, in coordinates of the tab's viewport.
 async fn point_of_ref(context: &Context, reference: &str) -> Result<Point, ApiError> {
     #[derive(Deserialize)]
     struct Quads {
@@ -165,7 +165,7 @@ async fn point_of_ref(context: &Context, reference: &str) -> Result<Point, ApiEr
     Ok(Point { x: (x1 + x2 + x3 + x4) / 4.0 + offset.x, y: (y1 + y2 + y3 + y4) / 4.0 + offset.y })
 }
 
-/// Where a frame with a process of its own lies in the tab's viewport.
+/// The position of a frame with its own process in the tab's viewport.
 async fn frame_offset(context: &Context, session: &Session) -> Result<Point, ApiError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -184,15 +184,15 @@ async fn frame_offset(context: &Context, session: &Session) -> Result<Point, Api
     let mut session = session.clone();
     loop {
         let Some(frame) = context.tab.state().frames.get(&*session).cloned() else { return Ok(offset) };
-        let OuterFrame { id, parent } = frame;
+        let RemoteFrame { id, parent } = frame;
         let frame = json!({ "frameId": id });
         let owner: Owner =
             in_session(context, &parent, "DOM.getFrameOwner", &frame).await.map_err(as_element)?;
         let node = json!({ "backendNodeId": owner.backend_node_id });
-        let place: BoxModel =
+        let position: BoxModel =
             in_session(context, &parent, "DOM.getBoxModel", &node).await.map_err(as_element)?;
-        offset.x += place.model.content[0];
-        offset.y += place.model.content[1];
+        offset.x += position.model.content[0];
+        offset.y += position.model.content[1];
         session = parent;
     }
 }
@@ -217,10 +217,10 @@ async fn focus_ref(context: &Context, reference: &str, purpose: &str) -> Result<
         "functionDeclaration": ELEMENT, "objectId": object, "returnByValue": true,
         "arguments": [{ "value": null }, { "value": purpose }],
     });
-    let remote: Remote = in_session(context, &session, "Runtime.callFunctionOn", &params).await?;
+    let result: ScriptResult = in_session(context, &session, "Runtime.callFunctionOn", &params).await?;
     let _: Value =
         in_session(context, &session, "Runtime.releaseObject", &json!({ "objectId": object })).await?;
-    remote.value::<Value>().map(drop)
+    result.value::<Value>().map(drop)
 }
 
 async fn in_session<T: DeserializeOwned>(
@@ -232,14 +232,15 @@ async fn in_session<T: DeserializeOwned>(
     Ok(context.tab.cdp.call(Some(session), method, params, left(context.until)).await?)
 }
 
-/// Chromium's words for an element that went away or has no box.
+/// Maps Chromium's messages for an element that was removed or has no box.
 fn as_element(error: ApiError) -> ApiError {
-    let gone = ["No node", "Could not find node", "does not belong", "detached", "-32001", "target is gone"];
+    let removed =
+        ["No node", "Could not find node", "does not belong", "detached", "-32001", "target is gone"];
     let boxless = ["layout object", "box model", "not visible", "not have a layout"];
     if error.code == ErrorCode::BrowserError && boxless.iter().any(|text| error.message.contains(text)) {
         ApiError::new(ErrorCode::ElementNotVisible, "the element has no visible box")
     } else if matches!(error.code, ErrorCode::BrowserError | ErrorCode::NoSuchTab)
-        && gone.iter().any(|text| error.message.contains(text))
+        && removed.iter().any(|text| error.message.contains(text))
     {
         ApiError::new(ErrorCode::StaleRef, "the element is no longer in the page")
     } else {

@@ -1,4 +1,4 @@
-//! What the API can do with a browser, one file a subject.
+//! The actions of the API.
 
 pub(crate) mod capture;
 pub(crate) mod cookies;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 
-/// What an action works with.
+/// The tab, deadline and configuration of an action.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: Arc<Config>,
@@ -25,7 +25,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The tab the request names and its deadline.
+    /// The context for a request.
     pub(crate) fn new(
         browser: &Browser,
         config: Arc<Config>,
@@ -36,7 +36,7 @@ impl Context {
         Ok(Self { config, tab, until })
     }
 
-    /// The tab's turn: actions that change it come one after the other.
+    /// Waits until no other action changes the tab.
     async fn turn(&self) -> Result<MutexGuard<'_, ()>, ApiError> {
         tokio::time::timeout_at(self.until, self.tab.turn.lock()).await.map_err(|_| {
             ApiError::new(ErrorCode::Timeout, format!("tab {} is busy with another action", self.tab.id))

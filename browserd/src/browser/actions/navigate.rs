@@ -1,4 +1,4 @@
-//! Loading pages.
+//! Navigation.
 
 use super::Context;
 use super::capture::after_screenshot;
@@ -13,7 +13,7 @@ const INFO: &str = include_str!("../js/info.js");
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Started {
+struct NavigationStarted {
     #[serde(default)]
     loader_id: Option<String>,
     #[serde(default)]
@@ -23,7 +23,7 @@ struct Started {
 }
 
 #[derive(Deserialize)]
-struct Info {
+struct PageInfo {
     final_url: String,
     title: String,
     status: Option<u16>,
@@ -58,7 +58,7 @@ pub(crate) async fn navigate(context: &Context, request: &Navigate) -> Result<Na
         }
         Ok(download) => download,
     };
-    let info: Info = tab.run(INFO, &[], context.until).await?;
+    let info: PageInfo = tab.run(INFO, &[], context.until).await?;
     let after_screenshot = after_screenshot(context, request).await?;
     Ok(Navigated {
         success: true,
@@ -71,7 +71,7 @@ pub(crate) async fn navigate(context: &Context, request: &Navigate) -> Result<Na
     })
 }
 
-/// True when the URL turned out to be a download.
+/// Loads a URL. Returns true if it was a download.
 async fn go_to(context: &Context, url: &str, request: &Navigate) -> Result<bool, ApiError> {
     let tab = &context.tab;
     let mut params = json!({ "url": url, "transitionType": "typed" });
@@ -79,7 +79,8 @@ async fn go_to(context: &Context, url: &str, request: &Navigate) -> Result<bool,
         params["referrer"] = json!(referrer);
     }
     revive(tab);
-    let started: Started = tab.call("Page.navigate", params, context.until).await.map_err(as_navigation)?;
+    let started: NavigationStarted =
+        tab.call("Page.navigate", params, context.until).await.map_err(as_navigation)?;
     if started.is_download {
         return Ok(true);
     }
@@ -107,7 +108,10 @@ async fn go_through_history(context: &Context, history: History, request: &Navig
     let known: NavigationHistory = tab.call("Page.getNavigationHistory", json!({}), context.until).await?;
     let entry = usize::try_from(known.current_index + step).ok().and_then(|at| known.entries.get(at));
     let Some(entry) = entry else {
-        return Err(ApiError::new(ErrorCode::NavigationFailed, "the tab's history has no such page"));
+        return Err(ApiError::new(
+            ErrorCode::NavigationFailed,
+            "the tab's history has no page in this direction",
+        ));
     };
     let params = json!({ "entryId": entry.id });
     let _: Value =
@@ -115,7 +119,7 @@ async fn go_through_history(context: &Context, history: History, request: &Navig
     tab.loaded(After::Count(before), request.wait_until, context.until).await
 }
 
-/// A crashed tab gets a new renderer with its next page.
+/// Clears the crashed state: the next page gets a new renderer.
 fn revive(tab: &Tab) {
     if tab.state().crashed {
         tab.update(|state| state.crashed = false);
@@ -125,7 +129,7 @@ fn revive(tab: &Tab) {
 fn as_navigation(error: ApiError) -> ApiError {
     match error.code {
         ErrorCode::Timeout => {
-            ApiError::new(ErrorCode::NavigationTimeout, "the server did not answer in time")
+            ApiError::new(ErrorCode::NavigationTimeout, "the server did not respond in time")
         }
         ErrorCode::BrowserError => ApiError::new(ErrorCode::NavigationFailed, error.message),
         _ => error,
@@ -134,6 +138,6 @@ fn as_navigation(error: ApiError) -> ApiError {
 
 async fn stop_loading(context: &Context) {
     let tab = &context.tab;
-    let patience = left(context.until).max(Duration::from_millis(500));
-    let _ = tab.cdp.call_raw(Some(&tab.session), "Page.stopLoading", &json!({}), patience).await;
+    let timeout = left(context.until).max(Duration::from_millis(500));
+    let _ = tab.cdp.call_raw(Some(&tab.session), "Page.stopLoading", &json!({}), timeout).await;
 }

@@ -1,10 +1,10 @@
-//! Reading pages, and running the caller's own script.
+//! Reading pages, and evaluating the caller's scripts.
 
 use super::Context;
 use super::capture::after_screenshot;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Dom, Evaluate, Evaluated, Link, Links, PageLinks, PageText, ReadDom, Text};
-use crate::browser::tab::{Remote, left};
+use crate::browser::tab::{ScriptResult, left};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -12,51 +12,51 @@ use tokio::time::Instant;
 const DOM: &str = include_str!("../js/dom.js");
 const TEXT: &str = include_str!("../js/text.js");
 const LINKS: &str = include_str!("../js/links.js");
-/// Characters returned when the caller names no limit, and the most one may name.
+/// Default and maximum number of characters returned.
 const CHARS: u32 = 100_000;
 const MAX_CHARS: u32 = 8_000_000;
 const LINKS_RETURNED: u32 = 1000;
 const MAX_LINKS: u32 = 100_000;
 
-/// How many characters to return.
+/// The number of characters to return.
 pub(super) fn chars(wanted: Option<u32>) -> u32 {
     wanted.unwrap_or(CHARS).min(MAX_CHARS)
 }
 
 pub(crate) async fn read_dom(context: &Context, request: &ReadDom) -> Result<Dom, ApiError> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct DomResult {
         html: String,
         truncated: bool,
     }
     let limit = chars(request.max_chars);
-    let answer: Answer =
+    let result: DomResult =
         context.tab.run(DOM, &[json!(request.selector), json!(limit)], context.until).await?;
-    Ok(Dom { html: answer.html, truncated_to: answer.truncated.then_some(limit) })
+    Ok(Dom { html: result.html, truncated_to: result.truncated.then_some(limit) })
 }
 
 pub(crate) async fn text(context: &Context, request: &Text) -> Result<PageText, ApiError> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct TextResult {
         text: String,
         truncated: bool,
     }
     let limit = chars(request.max_chars);
-    let answer: Answer =
+    let result: TextResult =
         context.tab.run(TEXT, &[json!(request.selector), json!(limit)], context.until).await?;
-    Ok(PageText { text: answer.text, truncated_to: answer.truncated.then_some(limit) })
+    Ok(PageText { text: result.text, truncated_to: result.truncated.then_some(limit) })
 }
 
 pub(crate) async fn links(context: &Context, request: &Links) -> Result<PageLinks, ApiError> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct LinksResult {
         links: Vec<Link>,
         truncated: bool,
     }
     let limit = request.max.unwrap_or(LINKS_RETURNED).min(MAX_LINKS);
-    let answer: Answer =
+    let result: LinksResult =
         context.tab.run(LINKS, &[json!(request.selector), json!(limit)], context.until).await?;
-    Ok(PageLinks { links: answer.links, truncated_to: answer.truncated.then_some(limit) })
+    Ok(PageLinks { links: result.links, truncated_to: result.truncated.then_some(limit) })
 }
 
 pub(crate) async fn evaluate(context: &Context, request: &Evaluate) -> Result<Evaluated, ApiError> {
@@ -66,28 +66,29 @@ pub(crate) async fn evaluate(context: &Context, request: &Evaluate) -> Result<Ev
         "returnByValue": true,
         "awaitPromise": true,
         "userGesture": true,
-        // Chromium stops an endless loop itself, so that the tab stays usable.
+        // Chromium terminates the script at the deadline, so that the tab stays usable.
         "timeout": allowed.as_millis() as u64,
     });
-    let answer: Result<Remote, ApiError> = context.tab.call("Runtime.evaluate", params, context.until).await;
-    // A script that Chromium stopped comes back as an error or as an exception, in words that vary with
-    // where it was: the clock tells it apart from one that failed by itself.
+    let reply: Result<ScriptResult, ApiError> =
+        context.tab.call("Runtime.evaluate", params, context.until).await;
+    // Chromium reports a terminated script as an error or as an exception, with varying text. Only the elapsed time
+    // distinguishes it from a script that failed.
     let stopped = began.elapsed().as_millis() >= allowed.as_millis();
     let thrown = |message| {
         if stopped {
-            ApiError::new(ErrorCode::Timeout, "the script was stopped because it ran too long")
+            ApiError::new(ErrorCode::Timeout, "the script ran too long and was terminated")
         } else {
             ApiError::new(ErrorCode::ScriptError, message)
         }
     };
-    let remote = match answer {
-        // For example a value that refers to itself, or a page that went away under the script.
+    let result = match reply {
+        // For example a circular value, or a page that was replaced while the script ran.
         Err(error) if error.code == ErrorCode::BrowserError => return Err(thrown(error.message)),
-        answer => answer?,
+        reply => reply?,
     };
-    if let Some(exception) = remote.exception_details {
+    if let Some(exception) = result.exception_details {
         return Err(thrown(exception.message()));
     }
     let after_screenshot = after_screenshot(context, request).await?;
-    Ok(Evaluated { success: true, value: remote.result.value, kind: remote.result.kind, after_screenshot })
+    Ok(Evaluated { success: true, value: result.result.value, kind: result.result.kind, after_screenshot })
 }

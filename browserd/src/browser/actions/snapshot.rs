@@ -1,23 +1,23 @@
-//! The accessibility tree as text, with a ref for every element that can be acted on.
+//! The accessibility tree as text, with a ref for every interactive element.
 
 use super::Context;
 use super::read::chars;
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{PageSnapshot, RefInfo, Snapshot};
-use crate::browser::tab::{Element, OuterFrame, left};
+use crate::browser::tab::{Element, RemoteFrame, left};
 use crate::cdp::Session;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// Elements above which Chromium's answer would be hundreds of megabytes.
+/// Maximum number of elements. Above it, Chromium's reply would be hundreds of megabytes.
 const MAX_ELEMENTS: u64 = 50_000;
 const COUNT: &str = "function() { return document.getElementsByTagName('*').length }";
 const MAX_DEPTH: usize = 200;
 const MAX_NAME: usize = 200;
 
-/// Roles a person acts on: they get a ref.
+/// Roles of interactive elements, which get a ref.
 const INTERACTIVE: [&str; 20] = [
     "button",
     "checkbox",
@@ -40,7 +40,7 @@ const INTERACTIVE: [&str; 20] = [
     "DisclosureTriangle",
     "PopUpButton",
 ];
-/// Roles that say nothing by themselves: only their children are shown.
+/// Roles without information of their own: only their children are shown.
 const TRANSPARENT: [&str; 7] =
     ["none", "generic", "presentation", "InlineTextBox", "LineBreak", "IframePresentational", "LayoutTable"];
 
@@ -85,7 +85,7 @@ struct Property {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FrameTreeAnswer {
+struct FrameTreeResult {
     frame_tree: FrameTree,
 }
 
@@ -108,7 +108,7 @@ struct Owner {
     backend_node_id: i64,
 }
 
-/// The tree of one frame.
+/// The accessibility tree of one frame.
 struct FrameNodes {
     session: Session,
     root: Option<usize>,
@@ -116,7 +116,7 @@ struct FrameNodes {
     by_id: HashMap<String, usize>,
 }
 
-/// All frames of the tab; children are found by the element that holds them.
+/// All frames of the tab. Child frames are found by session and owner element.
 #[derive(Default)]
 struct Frames {
     list: Vec<FrameNodes>,
@@ -128,7 +128,7 @@ pub(crate) async fn snapshot(context: &Context, request: &Snapshot) -> Result<Pa
     if elements > MAX_ELEMENTS {
         return Err(ApiError::new(
             ErrorCode::PageTooLarge,
-            format!("the page has {elements} elements, more than {MAX_ELEMENTS}"),
+            format!("the page has {elements} elements; the limit is {MAX_ELEMENTS}"),
         ));
     }
     let frames = read_frames(context).await?;
@@ -151,15 +151,15 @@ pub(crate) async fn snapshot(context: &Context, request: &Snapshot) -> Result<Pa
     Ok(PageSnapshot { snapshot: text, refs, truncated_to: full.then_some(limit as u32) })
 }
 
-/// The tab's own frames one by one, then those with processes of their own. Such a frame may vanish
-/// while it is read; the rest of the page is still worth answering.
+/// Reads the frames in the tab's process, then those with their own process. A frame may disappear meanwhile; it is
+/// then left out.
 async fn read_frames(context: &Context) -> Result<Frames, ApiError> {
     let tab = &context.tab;
     let mut frames = Frames::default();
     read_session(context, &tab.session, &mut frames).await?;
-    let others: Vec<(String, OuterFrame)> =
+    let others: Vec<(String, RemoteFrame)> =
         tab.state().frames.iter().map(|(session, frame)| (session.clone(), frame.clone())).collect();
-    for (session, OuterFrame { id, parent }) in others {
+    for (session, RemoteFrame { id, parent }) in others {
         let frame = json!({ "frameId": id });
         let owner: Result<Owner, _> =
             tab.cdp.call(Some(&parent), "DOM.getFrameOwner", frame, left(context.until)).await;
@@ -176,9 +176,9 @@ async fn read_frames(context: &Context) -> Result<Frames, ApiError> {
 
 async fn read_session(context: &Context, session: &Session, frames: &mut Frames) -> Result<(), ApiError> {
     let cdp = &context.tab.cdp;
-    let answer: FrameTreeAnswer =
+    let result: FrameTreeResult =
         cdp.call(Some(session), "Page.getFrameTree", json!({}), left(context.until)).await?;
-    let mut open = vec![(answer.frame_tree, false)];
+    let mut open = vec![(result.frame_tree, false)];
     while let Some((tree, inner)) = open.pop() {
         let frame = json!({ "frameId": tree.frame.id });
         let read: Result<Tree, _> =
@@ -277,9 +277,9 @@ impl Writer<'_> {
             self.line(frame, node, &role, &name, interactive, depth);
             inner_depth += 1;
         }
-        // Text that the line already says is not said again below it.
-        let said = node.value.as_ref().map(|value| format!("{name} {}", value.text()));
-        let inner_name = if shown { said.as_deref().unwrap_or(&name) } else { parent_name };
+        // Text that is part of this line is not repeated below it.
+        let line_text = node.value.as_ref().map(|value| format!("{name} {}", value.text()));
+        let inner_name = if shown { line_text.as_deref().unwrap_or(&name) } else { parent_name };
         let owner =
             node.backend_node.and_then(|owner| self.frames.by_owner.get(&(frame.session.to_string(), owner)));
         match owner {

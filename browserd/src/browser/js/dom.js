@@ -1,12 +1,12 @@
-// Writes the page (or one element) as HTML and stops after `limit` characters, so that the cost is
-// that of the answer and not that of the page.
+// Serializes the page (or one element) as HTML and stops after `limit` characters, so that the cost depends on the
+// result and not on the page.
 function (selector, limit) {
   let root = document;
   if (selector !== null) {
     try { root = document.querySelector(selector); } catch (error) {
       return { error: "invalid_selector", message: String(error.message) };
     }
-    if (!root) return { error: "no_such_element", message: "nothing matches " + selector };
+    if (!root) return { error: "no_such_element", message: "no element matches " + selector };
   }
   const empty = new Set(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"]);
   const raw = new Set(["script", "style", "xmp", "iframe", "noembed", "noframes", "plaintext"]);
@@ -38,7 +38,7 @@ function (selector, limit) {
         }
         if (name === "iframe" || name === "frame") {
           let inner = null;
-          try { inner = node.contentDocument; } catch { /* another site's */ }
+          try { inner = node.contentDocument; } catch { /* cross-origin */ }
           if (inner) children(inner);
         } else {
           children(name === "template" ? node.content : node);

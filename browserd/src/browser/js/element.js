@@ -1,6 +1,6 @@
-// Finds an element (by selector, or `this` when the selector is null) and prepares it:
-// "point" brings it into view and answers the middle of what can be seen of it,
-// "focus" makes it ready for typing ("replace" selects what it holds).
+// Finds an element (by selector, or `this` if the selector is null) and prepares it:
+// "point" scrolls it into view and returns the centre of its visible part,
+// "focus" prepares it for typing ("replace" also selects its content).
 function (selector, purpose) {
   function find(root) {
     const hit = root.querySelector(selector);
@@ -22,7 +22,7 @@ function (selector, purpose) {
     try { element = find(document); } catch (error) {
       return { error: "invalid_selector", message: String(error.message) };
     }
-    if (!element) return { error: "no_such_element", message: "nothing matches " + selector };
+    if (!element) return { error: "no_such_element", message: "no element matches " + selector };
   }
   if (!element.isConnected) return { error: "stale_ref", message: "the element is no longer in the page" };
   if (element.nodeType !== 1) element = element.parentElement;

@@ -1,4 +1,4 @@
-// What `navigate` answers. The status is the browser's own record of the document's response.
+// The result of `navigate`. The HTTP status comes from the browser's performance entry of the document.
 function () {
   const [entry] = performance.getEntriesByType("navigation");
   return { final_url: location.href, title: document.title, status: (entry && entry.responseStatus) || null };

@@ -5,7 +5,7 @@ function (selector, limit) {
     try { root = document.querySelector(selector); } catch (error) {
       return { error: "invalid_selector", message: String(error.message) };
     }
-    if (!root) return { error: "no_such_element", message: "nothing matches " + selector };
+    if (!root) return { error: "no_such_element", message: "no element matches " + selector };
   }
   const links = [];
   let truncated = false;

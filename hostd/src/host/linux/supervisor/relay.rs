@@ -3,6 +3,7 @@
 //! Messages are passed on whole (JSON ended by a zero byte, as on the pipe itself), so a client that goes away in the
 //! middle of one cannot spoil the pipe for the next. What the browser says while nobody listens is dropped.
 
+use cdp_pipe::Decoder;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -59,7 +60,7 @@ fn accept(listener: &UnixListener, client: &Client, mut to_browser: File) {
 
 /// Pass on every whole message until the end.
 fn messages(from: &mut impl Read, mut pass: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let mut buffer = Vec::new();
+    let mut decoder = Decoder::new(LONGEST);
     let mut chunk = vec![0; 64 << 10];
     loop {
         let count = match from.read(&mut chunk) {
@@ -68,13 +69,10 @@ fn messages(from: &mut impl Read, mut pass: impl FnMut(&[u8]) -> io::Result<()>)
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        buffer.extend_from_slice(&chunk[..count]);
-        if let Some(last) = buffer.iter().rposition(|byte| *byte == 0) {
-            let rest = buffer.split_off(last + 1);
-            pass(&std::mem::replace(&mut buffer, rest))?;
-        }
-        if buffer.len() > LONGEST {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message without an end"));
+        decoder.feed(&chunk[..count]);
+        let too_large = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        while let Some(batch) = decoder.next_batch().map_err(too_large)? {
+            pass(batch)?;
         }
     }
 }

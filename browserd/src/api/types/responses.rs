@@ -1,20 +1,20 @@
-//! What browserd answers.
+//! Response types.
 
 use super::{Cookie, ImageFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Whether browserd and its browser are well.
+/// The state of browserd and its browser.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Health {
-    /// `starting`, `ready`, `restarting`, `failed` (given up) or `stopping`.
+    /// `starting`, `ready`, `restarting`, `failed` (no longer restarted) or `stopping`.
     pub status: String,
     /// Chromium's process id while it runs.
     pub browser_pid: Option<u32>,
-    /// How often it was started again after a crash.
+    /// How often Chromium was restarted after a crash.
     pub restarts: u32,
-    /// How it last ended, if it did.
+    /// How Chromium last ended, if it did.
     pub last_exit: Option<String>,
     /// Renderer processes that crashed since browserd started.
     pub renderer_crashes: u64,
@@ -26,7 +26,7 @@ pub struct Health {
     pub raw_clients: usize,
 }
 
-/// Who answers.
+/// Versions and enabled features.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Version {
     /// browserd's version.
@@ -35,34 +35,34 @@ pub struct Version {
     pub browser: String,
     /// The CDP version.
     pub protocol: String,
-    /// The User-Agent the browser sends.
+    /// The browser's User-Agent.
     pub user_agent: String,
-    /// Whether `evaluate` is allowed.
+    /// Whether `evaluate` is enabled.
     pub evaluate: bool,
-    /// Whether raw CDP is allowed.
+    /// Whether raw CDP is enabled.
     pub raw_cdp: bool,
 }
 
 /// An open tab.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct TabInfo {
-    /// For example `t1`.
+    /// The tab's id, for example `t1`.
     pub tab: String,
     /// Its URL.
     pub url: String,
     /// Its title.
     pub title: String,
-    /// Whether calls that name no tab mean this one.
+    /// Whether this is the default for calls that name no tab.
     pub active: bool,
-    /// The tab whose page opened it.
+    /// The tab that opened it.
     pub opener: Option<String>,
-    /// Its renderer crashed; navigate it again or close it.
+    /// Whether its renderer crashed. Navigate the tab again or close it.
     pub crashed: bool,
-    /// Dialogs its pages opened.
+    /// Number of dialogs its pages opened.
     pub dialogs: u64,
-    /// The last one.
+    /// The last dialog.
     pub last_dialog: Option<DialogInfo>,
-    /// Chromium's id of the target, as raw CDP shows it.
+    /// The target id in raw CDP.
     pub target_id: String,
 }
 
@@ -71,7 +71,7 @@ pub struct TabInfo {
 pub struct DialogInfo {
     /// `alert`, `confirm`, `prompt` or `beforeunload`.
     pub kind: String,
-    /// Its text, cut after 1000 characters.
+    /// Its text, truncated to 1000 characters.
     pub message: String,
     /// Whether it was accepted.
     pub accepted: bool,
@@ -80,66 +80,66 @@ pub struct DialogInfo {
 /// All open tabs.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Tabs {
-    /// In the order of their opening.
+    /// The tabs, in the order they were opened.
     pub tabs: Vec<TabInfo>,
 }
 
-/// A tab was closed, activated or changed.
+/// The call succeeded.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Done {
     /// Always true.
     pub success: bool,
 }
 
-/// A page was loaded.
+/// The result of a navigation.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Navigated {
     /// Always true.
     pub success: bool,
-    /// HTTP status of the document; absent where there is none (about:, a download).
+    /// HTTP status of the document; absent if there is none (about:, a download).
     pub status: Option<u16>,
     /// The URL after redirects.
     pub final_url: String,
     /// The document's title.
     pub title: String,
-    /// The tab.
+    /// The tab's id.
     pub tab: String,
-    /// The URL was a download: see `downloads`.
+    /// Whether the URL was a download; see `downloads`.
     pub download: bool,
-    /// The picture asked for.
+    /// The requested screenshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_screenshot: Option<Picture>,
 }
 
-/// A picture.
+/// A screenshot.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Picture {
     /// The file's bytes.
     pub image_base64: String,
-    /// Its format.
+    /// The file format.
     pub format: ImageFormat,
-    /// In pixels of the picture.
+    /// Width in image pixels.
     pub width: u32,
-    /// In pixels of the picture.
+    /// Height in image pixels.
     pub height: u32,
     /// Milliseconds since 1970.
     pub captured_at: u64,
 }
 
-/// An action was done.
+/// The result of an action.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Acted {
     /// Always true.
     pub success: bool,
-    /// Where in the viewport it happened, for actions with a place.
+    /// The position in the viewport, for actions that have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
-    /// The picture asked for.
+    /// The requested screenshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_screenshot: Option<Picture>,
 }
 
-/// A place in CSS pixels.
+/// A position in CSS pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub struct Point {
@@ -147,14 +147,14 @@ pub struct Point {
     pub y: f64,
 }
 
-/// The page was scrolled.
+/// The result of scrolling.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Scrolled {
     /// Always true.
     pub success: bool,
-    /// Where the page's top left corner of the viewport is now.
+    /// The scroll position: the viewport's top left corner on the page.
     pub position: Point,
-    /// The picture asked for.
+    /// The requested screenshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_screenshot: Option<Picture>,
 }
@@ -162,27 +162,27 @@ pub struct Scrolled {
 /// The page as HTML.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Dom {
-    /// HTML.
+    /// The HTML.
     pub html: String,
-    /// Present when the page holds more: so many characters were kept.
+    /// Present if the result is truncated: the number of characters returned.
     pub truncated_to: Option<u32>,
 }
 
 /// The page's text.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PageText {
-    /// Text.
+    /// The text.
     pub text: String,
-    /// Present when the page holds more: so many characters were kept.
+    /// Present if the result is truncated: the number of characters returned.
     pub truncated_to: Option<u32>,
 }
 
 /// The page's links.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PageLinks {
-    /// In document order.
+    /// The links, in document order.
     pub links: Vec<Link>,
-    /// Present when the page holds more: so many were kept.
+    /// Present if the list is truncated: the number of links returned.
     pub truncated_to: Option<u32>,
 }
 
@@ -191,22 +191,22 @@ pub struct PageLinks {
 pub struct Link {
     /// The absolute URL.
     pub url: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
 /// The page's accessibility tree.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PageSnapshot {
-    /// One element a line, indented: `- button "Save" [ref=@e1]`.
+    /// One element per line, indented: `- button "Save" [ref=@e1]`.
     pub snapshot: String,
-    /// What each ref is.
+    /// The elements by ref.
     pub refs: BTreeMap<String, RefInfo>,
-    /// Present when the page holds more: so many characters were kept.
+    /// Present if the result is truncated: the number of characters returned.
     pub truncated_to: Option<u32>,
 }
 
-/// An element that can be acted on.
+/// An interactive element.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefInfo {
     /// Its role.
@@ -215,22 +215,22 @@ pub struct RefInfo {
     pub name: String,
 }
 
-/// What the expression gave.
+/// The result of an expression.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Evaluated {
     /// Always true.
     pub success: bool,
-    /// The value as JSON; null also for undefined and for what JSON cannot hold.
+    /// The value as JSON; null for undefined and for values that JSON cannot represent.
     pub value: serde_json::Value,
     /// JavaScript's `typeof`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The picture asked for.
+    /// The requested screenshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_screenshot: Option<Picture>,
 }
 
-/// A printed page.
+/// A page as PDF.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct PdfFile {
     /// The file's bytes.
@@ -240,41 +240,41 @@ pub struct PdfFile {
 /// All cookies of the browser.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Cookies {
-    /// In storageState's shape.
+    /// The cookies, in the format of Playwright's storageState.
     pub cookies: Vec<Cookie>,
 }
 
-/// Cookies were set.
+/// The result of setting cookies.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct CookiesSet {
     /// Always true.
     pub success: bool,
-    /// How many the browser holds now.
+    /// How many of the cookies the browser accepted.
     pub set: usize,
-    /// Those it did not keep (expired ones, for example), by their place in the request.
+    /// The cookies it did not keep, for example expired ones, by their index in the request.
     pub not_kept: Vec<usize>,
 }
 
 /// All downloads.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Downloads {
-    /// In the order of their start; the last 100.
+    /// The last 100 downloads, in the order they started.
     pub downloads: Vec<Download>,
 }
 
 /// One download.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Download {
-    /// Chromium's id, also the file's name in the clone's downloads folder.
+    /// Chromium's id, which is also the file name in the clone's downloads folder.
     pub guid: String,
-    /// Where it came from.
+    /// The source URL.
     pub url: String,
-    /// The name the site gave.
+    /// The file name that the site suggested.
     pub suggested_filename: String,
     /// `in_progress`, `completed` or `canceled`.
     pub state: String,
-    /// Bytes so far.
+    /// Bytes received so far.
     pub received_bytes: u64,
-    /// Bytes in all; 0 while unknown.
+    /// Total bytes; 0 while unknown.
     pub total_bytes: u64,
 }
