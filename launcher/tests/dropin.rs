@@ -399,7 +399,7 @@ fn limits_are_kept_or_nothing_starts() {
             Ok(browser) => {
                 assert!(matches!(
                     browser.limits(),
-                    sandbox::LimitKeeper::Cgroup(_) | sandbox::LimitKeeper::Scope(_)
+                    sandbox::LimitEnforcer::Cgroup(_) | sandbox::LimitEnforcer::Scope(_)
                 ));
                 stop(browser);
             }

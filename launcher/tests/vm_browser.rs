@@ -7,21 +7,21 @@ mod common;
 use common::{LAUNCHER, Setup, is_root};
 use launcher::chromium::Flavor;
 use launcher::{Browser, Config, Launcher};
-use sandbox::{Layer, LimitKeeper};
+use sandbox::{Layer, LimitEnforcer};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// An emulated machine is slow, and nothing here waits for a time to pass.
-const PATIENCE: Duration = Duration::from_secs(400);
+const TIMEOUT: Duration = Duration::from_secs(400);
 /// The ordinary user of the machine that the tests run in.
 const USER: &str = "tester";
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        assert!(began.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -77,7 +77,7 @@ fn start(config: Config) -> (Browser, PathBuf) {
 fn a_page_too_large() {
     let setup = Setup::new();
     let (mut browser, cgroup) = start(limits(&setup));
-    let LimitKeeper::Scope(unit) = browser.limits() else { panic!("{:?}", browser.limits()) };
+    let LimitEnforcer::Scope(unit) = browser.limits() else { panic!("{:?}", browser.limits()) };
     assert!(
         browser
             .layers()
@@ -92,22 +92,22 @@ fn a_page_too_large() {
     println!("{} in {unit}, timings {:?}", browser.version(), browser.timings());
 
     let cdp = browser.cdp();
-    let target = cdp.call("Target.createTarget", json!({ "url": "about:blank" }), PATIENCE).expect("a page");
+    let target = cdp.call("Target.createTarget", json!({ "url": "about:blank" }), TIMEOUT).expect("a page");
     let attach = json!({ "targetId": target["targetId"], "flatten": true });
-    let session = cdp.call("Target.attachToTarget", attach, PATIENCE).expect("a session");
+    let session = cdp.call("Target.attachToTarget", attach, TIMEOUT).expect("a session");
     let session = session["sessionId"].as_str().expect("its name").to_owned();
-    cdp.call_in(Some(&session), "Inspector.enable", json!({}), PATIENCE).expect("news of a crash");
+    cdp.call_in(Some(&session), "Inspector.enable", json!({}), TIMEOUT).expect("news of a crash");
     let hog = "setInterval(() => { (self.kept ??= []).push(new Uint8Array(16 << 20).fill(1)) }, 0); 1";
     let hog = json!({ "expression": hog });
-    cdp.call_in(Some(&session), "Runtime.evaluate", hog, PATIENCE).expect("the hog begins");
-    cdp.wait_event("Inspector.targetCrashed", PATIENCE).expect("the page ends");
+    cdp.call_in(Some(&session), "Runtime.evaluate", hog, TIMEOUT).expect("the hog begins");
+    cdp.wait_event("Inspector.targetCrashed", TIMEOUT).expect("the page ends");
     let kills = read("memory.events").lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
     assert!(kills.is_some_and(|count: u64| count >= 1), "{}", read("memory.events"));
-    let version = cdp.call("Browser.getVersion", json!({}), PATIENCE).expect("the browser goes on");
+    let version = cdp.call("Browser.getVersion", json!({}), TIMEOUT).expect("the browser goes on");
     println!("after the page: {}, {}", version["product"], read("memory.events").replace('\n', ", "));
     assert_eq!(systemctl(&["is-active", &unit]).trim(), "active");
 
-    browser.stop(PATIENCE).expect("stops");
+    browser.stop(TIMEOUT).expect("stops");
     drop(browser);
     until("the scope is gone", || !cgroup.exists());
     until("systemd forgot it", || {

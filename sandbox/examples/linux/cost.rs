@@ -1,11 +1,11 @@
 //! See the file of the same name one folder up.
 
-use sandbox::{FileRule, HostFacts, Launch, Network, Plan, Policy, Program, Timings};
+use sandbox::{FileRule, HostFacts, Launch, Network, SandboxPlan, Policy, Program, Timings};
 use std::time::Duration;
 
 type Phase = (&'static str, fn(&Timings) -> Duration);
 
-fn plan(program: &str, arguments: &[&str]) -> Result<Plan, Box<dyn std::error::Error>> {
+fn plan(program: &str, arguments: &[&str]) -> Result<SandboxPlan, Box<dyn std::error::Error>> {
     let mut policy = Policy::new("cost");
     policy.network = Network::Proxy { port: 3128 };
     policy.files = FileRule::system_programs();
