@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
-use sandbox::{DeviceRule, FileRule, HostFacts, Layer, Network, SandboxPlan, Policy, Program, Requirement};
+use sandbox::{DeviceRule, FileRule, HostFacts, Layer, Network, Policy, Program, Requirement, SandboxPlan};
 
 use crate::LaunchError;
 use crate::chromium::{Chromium, Flavor};
@@ -335,8 +335,9 @@ fn site_folders(executable: &Path) -> Vec<PathBuf> {
 /// Everything in a folder except one entry. Links are skipped: their targets are hidden or shown at their own path.
 fn others_in(folder: &Path, except: &str) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
-    let others = entries
-        .filter(|entry| entry.file_name() != except && entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    let others = entries.filter(|entry| {
+        entry.file_name() != except && entry.file_type().is_ok_and(|kind| !kind.is_symlink())
+    });
     others.map(|entry| entry.path()).collect()
 }
 

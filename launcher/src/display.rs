@@ -28,7 +28,7 @@ impl Display {
     pub(crate) fn from_environment() -> Result<Display, LaunchError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         if let (Some(name), Some(runtime)) = (variable("WAYLAND_DISPLAY"), variable("XDG_RUNTIME_DIR")) {
-                // The name may also be an absolute path.
+            // The name may also be an absolute path.
             let socket = Path::new(&runtime).join(&name);
             if socket.exists() {
                 let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();

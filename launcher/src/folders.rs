@@ -327,13 +327,18 @@ mod tests {
         fs::write(base.path().join("sub/file"), "x").expect("write");
         std::os::unix::fs::symlink("/etc/hostname", base.path().join("link")).expect("link");
         let before = fs::metadata("/etc/hostname").expect("meta").uid();
-        let lock = lock(base.path()).expect("locked");
-        change_owner(&lock, base.path(), uid).expect("given");
+        let held = lock(base.path()).expect("locked");
+        change_owner(&held, base.path(), uid).expect("given");
         assert_eq!(base.path().join("sub/file").metadata().expect("meta").uid(), uid);
         assert_eq!(base.path().metadata().expect("meta").uid(), uid);
         assert_eq!(fs::metadata("/etc/hostname").expect("meta").uid(), before, "the link was not followed");
         assert!(matches!(lock(base.path()), Err(FolderError::InUse { .. })));
         fs::hard_link(base.path().join("sub/file"), base.path().join("second")).expect("link");
-        assert!(change_owner(&lock, base.path(), uid).expect_err("hard link").to_string().contains("second hard link"));
+        assert!(
+            change_owner(&held, base.path(), uid)
+                .expect_err("hard link")
+                .to_string()
+                .contains("second hard link")
+        );
     }
 }

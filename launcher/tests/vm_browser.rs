@@ -1,6 +1,6 @@
-//! The confined browser under limits that systemd keeps, as root and as an ordinary user with a systemd of its own.
+//! The confined browser under limits that systemd enforces, as root and as an ordinary user with a user systemd.
 //!
-//! No container and no namespace has these, so the tests run in a machine of their own: `scripts/test --vm`.
+//! Containers and namespaces lack these, so the tests run in a virtual machine: `scripts/test --vm`.
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// An emulated machine is slow, and nothing here waits for a time to pass.
+/// An emulated machine is slow.
 const TIMEOUT: Duration = Duration::from_secs(400);
 /// The ordinary user of the machine that the tests run in.
 const USER: &str = "tester";
@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// Run a test as the ordinary user, in a session as a login makes it.
+/// Runs a test as the ordinary user in a login session.
 fn as_user(name: &str) {
     run("loginctl", &["enable-linger", USER]);
     let uid = run("id", &["-u", USER]);
@@ -50,7 +50,7 @@ fn as_user(name: &str) {
     println!("{said}");
 }
 
-/// The manager that keeps the limits of whoever runs this.
+/// Calls the systemd that enforces the current user's limits.
 fn systemctl(arguments: &[&str]) -> String {
     let manager: &[&str] = if is_root() { &[] } else { &["--user"] };
     run("systemctl", &[manager, arguments].concat())
@@ -73,7 +73,7 @@ fn start(config: Config) -> (Browser, PathBuf) {
     (browser, cgroup)
 }
 
-/// A page that uses up more memory than there is ends; the browser goes on.
+/// A page that exceeds the memory limit is killed; the browser continues.
 fn a_page_too_large() {
     let setup = Setup::new();
     let (mut browser, cgroup) = start(limits(&setup));
@@ -103,7 +103,7 @@ fn a_page_too_large() {
     cdp.wait_event("Inspector.targetCrashed", TIMEOUT).expect("the page ends");
     let kills = read("memory.events").lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
     assert!(kills.is_some_and(|count: u64| count >= 1), "{}", read("memory.events"));
-    let version = cdp.call("Browser.getVersion", json!({}), TIMEOUT).expect("the browser goes on");
+    let version = cdp.call("Browser.getVersion", json!({}), TIMEOUT).expect("the browser continues");
     println!("after the page: {}, {}", version["product"], read("memory.events").replace('\n', ", "));
     assert_eq!(systemctl(&["is-active", &unit]).trim(), "active");
 
@@ -117,18 +117,21 @@ fn a_page_too_large() {
 
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
-fn a_page_too_large_ends_alone_as_root() {
+fn only_the_page_over_the_limit_is_killed_as_root() {
     a_page_too_large();
 }
 
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
-fn a_page_too_large_ends_alone_as_an_ordinary_user() {
-    if is_root() { as_user("a_page_too_large_ends_alone_as_an_ordinary_user") } else { a_page_too_large() }
+fn only_the_page_over_the_limit_is_killed_as_an_ordinary_user() {
+    if is_root() {
+        as_user("only_the_page_over_the_limit_is_killed_as_an_ordinary_user")
+    } else {
+        a_page_too_large()
+    }
 }
 
-/// The launcher as a service of the user's systemd: it works there, and a stop or a kill of the unit takes the browser
-/// and its scope with it.
+/// The launcher works as a service of the user's systemd. Stopping or killing the unit ends the browser and its scope.
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
 fn the_launcher_as_a_unit() {

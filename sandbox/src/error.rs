@@ -75,7 +75,9 @@ pub enum PolicyError {
     #[error("the host facts do not include {0:?}: gather them for this policy")]
     FactMissing(PathBuf),
     /// A socket shown by a rule for files.
-    #[error("{0:?} is a socket, and a visible socket can be connected to; use access = \"socket\" to allow that")]
+    #[error(
+        "{0:?} is a socket, and a visible socket can be connected to; use access = \"socket\" to allow that"
+    )]
     IsSocket(PathBuf),
     /// The path has a kind that the rule does not support.
     #[error("{path:?} is {found}, the rule needs {needed}")]
@@ -124,7 +126,9 @@ pub enum Error {
     )]
     RootNeedsPrivateUid,
     /// The policy names a uid that this launcher cannot become.
-    #[error("identity.host_uid {wanted}: only root can change the uid, and this launcher has uid {current}; remove it")]
+    #[error(
+        "identity.host_uid {wanted}: only root can change the uid, and this launcher has uid {current}; remove it"
+    )]
     CannotBecome {
         /// The requested uid.
         wanted: u32,

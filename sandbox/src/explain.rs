@@ -157,9 +157,9 @@ fn file(rule: &FileRule) -> String {
 fn network(network: &Network) -> String {
     match network {
         Network::None => "none; its own empty loopback only".to_owned(),
-        Network::Proxy { port } => format!(
-            "no route; 127.0.0.1:{port} inside leads to the launcher's egress proxy, which decides"
-        ),
+        Network::Proxy { port } => {
+            format!("no route; 127.0.0.1:{port} inside leads to the launcher's egress proxy, which decides")
+        }
         Network::Filtered => "the namespace that the caller prepared and filters".to_owned(),
         Network::Host => "THE HOST'S, including its loopback and all interfaces".to_owned(),
     }

@@ -52,12 +52,12 @@ mod syscalls;
 
 pub use error::{Error, PolicyError, error_chain};
 pub use facts::{HostFacts, PathKind};
-pub use plan::{Argument, HOST_FOLDER, SandboxPlan, Program};
+pub use plan::{Argument, HOST_FOLDER, Program, SandboxPlan};
 pub use policy::{DeviceRule, FileRule, Identity, LandlockPolicy, Limits, Network, Policy};
 pub use sandbox_inside::layer::{Layer, Layers, Requirement};
 pub use sandbox_inside::protocol::ExpectedMount;
 pub use syscalls::{
-    SyscallErrno, Condition, NAMED_VALUES, NestedNamespace, SyscallPolicy, SyscallRule, Test, Value,
+    Condition, NAMED_VALUES, NestedNamespace, SyscallErrno, SyscallPolicy, SyscallRule, Test, Value,
 };
 
 /// Everything that does I/O is Linux only and lives in this folder.

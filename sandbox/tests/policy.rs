@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use sandbox::{
-    SyscallErrno, Argument, Condition, DeviceRule, FileRule, HostFacts, Identity, Layer, Limits, Network, PathKind,
-    SandboxPlan, Policy, PolicyError, Program, Requirement, SyscallRule, Test, Value,
+    Argument, Condition, DeviceRule, FileRule, HostFacts, Identity, Layer, Limits, Network, PathKind, Policy,
+    PolicyError, Program, Requirement, SandboxPlan, SyscallErrno, SyscallRule, Test, Value,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

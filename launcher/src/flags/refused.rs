@@ -22,8 +22,7 @@ const SITES: &str = "it weakens the separation of web sites (site isolation)";
 const PREFIX: &str = "it makes the browser start another program instead of its own processes";
 const CDP: &str =
     "it opens the debugging channel to others; use --remote-debugging-pipe or --remote-debugging-port";
-const EGRESS: &str =
-    "only the launcher's `network` setting controls network access";
+const EGRESS: &str = "only the launcher's `network` setting controls network access";
 const INTERNAL: &str = "it is internal to Chromium's own child processes";
 const FILES: &str = "it lets pages read the files that the browser can read, its profile included";
 

@@ -1,6 +1,6 @@
 //! One launch of a plan.
 
-use crate::{Error, SandboxPlan, Sandbox};
+use crate::{Error, Sandbox, SandboxPlan};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

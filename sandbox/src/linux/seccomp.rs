@@ -1,6 +1,6 @@
 //! Compiles the system call policy to BPF with the `seccompiler` crate.
 
-use crate::syscalls::{SyscallErrno, Condition, SyscallPolicy, SyscallRule, Test, Value};
+use crate::syscalls::{Condition, SyscallErrno, SyscallPolicy, SyscallRule, Test, Value};
 use crate::{Error, PolicyError};
 use sandbox_inside::protocol::Instruction;
 use seccompiler::{

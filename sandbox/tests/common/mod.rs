@@ -1,7 +1,7 @@
 //! Shared test helpers: policies, private networks, and running as an ordinary user.
 #![allow(dead_code)]
 
-use sandbox::{FileRule, HostFacts, Launch, SandboxPlan, Policy, Program};
+use sandbox::{FileRule, HostFacts, Launch, Policy, Program, SandboxPlan};
 use std::path::Path;
 use std::process::Command;
 

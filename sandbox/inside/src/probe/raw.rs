@@ -143,9 +143,7 @@ pub(super) fn bpf() -> io::Result<libc::c_long> {
         words
     };
     // SAFETY: the array is as long as the size that is given.
-    check(unsafe {
-        libc::syscall(libc::SYS_bpf, MAP_CREATE, attributes.as_ptr(), size_of_val(&attributes))
-    })
+    check(unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, attributes.as_ptr(), size_of_val(&attributes)) })
 }
 
 pub(super) fn perf() -> io::Result<libc::c_long> {

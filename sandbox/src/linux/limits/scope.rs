@@ -169,7 +169,9 @@ fn wait_until_inside(pid: u32, name: &str, timeout: Duration) -> Result<(), Unav
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(Unavailable(format!("systemd reported success, but process {pid} is still in {cgroup:?}")));
+            return Err(Unavailable(format!(
+                "systemd reported success, but process {pid} is still in {cgroup:?}"
+            )));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

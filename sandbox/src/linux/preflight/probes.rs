@@ -44,7 +44,9 @@ fn probe(name: &'static str, layer: Layer, result: Result<String, (String, Optio
 fn bubblewrap_probe(found: &Result<PathBuf, Error>) -> Probe {
     let result = match found {
         Ok(path) => Ok(match version_of(path) {
-            Some(version) => format!("{} version {version}, not setuid, not writable by other users", path.display()),
+            Some(version) => {
+                format!("{} version {version}, not setuid, not writable by other users", path.display())
+            }
             None => format!("{}, of unknown version", path.display()),
         }),
         Err(Error::Layer { reason, fix, .. }) => Err((reason.clone(), fix.clone())),
@@ -119,19 +121,20 @@ fn setting(path: &str) -> Option<String> {
 }
 
 fn user_namespaces(distribution: Distribution) -> Probe {
-    let result = run_check("user-namespace").map(|()| "an ordinary user can create them".to_owned()).map_err(|why| {
-        let settings = [
-            "/proc/sys/kernel/unprivileged_userns_clone",
-            "/proc/sys/user/max_user_namespaces",
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        ];
-        let values: Vec<String> =
-            settings.iter().filter_map(|path| Some(format!("{path} is {}", setting(path)?))).collect();
-        (
-            format!("an ordinary user cannot create them: {why} ({})", values.join(", ")),
-            Some(fixes::allow_user_namespaces(distribution)),
-        )
-    });
+    let result =
+        run_check("user-namespace").map(|()| "an ordinary user can create them".to_owned()).map_err(|why| {
+            let settings = [
+                "/proc/sys/kernel/unprivileged_userns_clone",
+                "/proc/sys/user/max_user_namespaces",
+                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            ];
+            let values: Vec<String> =
+                settings.iter().filter_map(|path| Some(format!("{path} is {}", setting(path)?))).collect();
+            (
+                format!("an ordinary user cannot create them: {why} ({})", values.join(", ")),
+                Some(fixes::allow_user_namespaces(distribution)),
+            )
+        });
     probe("user-namespaces", Layer::Bubblewrap, result)
 }
 

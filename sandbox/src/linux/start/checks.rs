@@ -1,7 +1,7 @@
 //! The checks before a launch has any effect.
 
 use crate::linux::{bubblewrap, seccomp};
-use crate::{Error, FileRule, Launch, Layer, Network, SandboxPlan, Requirement};
+use crate::{Error, FileRule, Launch, Layer, Network, Requirement, SandboxPlan};
 use sandbox_inside::protocol::{FIRST_DESCRIPTOR, Seccomp};
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use super::checks::Checked;
 use crate::linux::{doing, embedded};
 use crate::plan::Argument;
-use crate::{Error, Launch, Layer, Network, SandboxPlan, Requirement, Stdio};
+use crate::{Error, Launch, Layer, Network, Requirement, SandboxPlan, Stdio};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use sandbox_inside::linux::channel;
 use sandbox_inside::protocol::{

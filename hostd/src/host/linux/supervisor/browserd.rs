@@ -10,7 +10,9 @@ use crate::host;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
-use sandbox::{SyscallErrno, FileRule, HostFacts, Launch, Network, Policy, Program, Sandbox, Stdio, SyscallRule};
+use sandbox::{
+    FileRule, HostFacts, Launch, Network, Policy, Program, Sandbox, Stdio, SyscallErrno, SyscallRule,
+};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
