@@ -1,8 +1,8 @@
-//! Builds the programs that run inside the sandbox and puts them where `embedded.rs` includes them.
+//! Builds the programs that run inside the sandbox, for `embedded.rs` to include.
 //!
-//! They are a package of their own, built with its own settings: static (the sandbox may show no
-//! library at all), small (they are copied into memory), without unwinding. Cargo cannot embed one
-//! package's program into another's library, so this runs cargo once more, in a folder of its own.
+//! They are a separate package with its own settings: static (a sandbox may contain no libraries),
+//! small (they are copied into memory), without unwinding. Cargo cannot embed one package's program
+//! into another's library, so this runs cargo again with a separate target folder.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,7 +20,7 @@ fn main() {
     }
     let out = PathBuf::from(variable("OUT_DIR"));
     let target = variable("TARGET");
-    // One folder for all profiles of the outer build: these programs are the same in each.
+    // One folder for all profiles of the outer build, because these programs do not depend on it.
     // (OUT_DIR is TARGET_FOLDER/PROFILE/build/NAME/out.)
     let folder = out.ancestors().nth(4).expect("cargo's output folders are deeper").join("sandbox-inside");
     let mut cargo = Command::new(variable("CARGO"));
@@ -44,7 +44,7 @@ fn main() {
     let status = cargo.status().expect("cargo can be started again");
     assert!(
         status.success(),
-        "building the programs for inside the sandbox failed; a static C library is needed \
+        "cannot build the programs that run inside the sandbox; install a static C library \
          (Debian and Ubuntu: libc6-dev, Fedora: glibc-static)"
     );
     for program in PROGRAMS {

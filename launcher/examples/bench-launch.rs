@@ -1,7 +1,7 @@
-//! What confinement costs: `scripts/bench launch` runs this and documents its output.
+//! Measures the cost of confinement: `scripts/bench launch` runs this and documents its output.
 //!
-//! Every round starts the bare browser and the confined one with the same switches, in alternating order, each with a
-//! fresh profile in the same place; the figure of a round is the ratio of the two. Both run as the same ordinary user,
+//! Every round starts the bare and the confined browser with the same switches, in alternating order, each with a new
+//! profile on the same file system. The result of a round is the ratio of the two. Both run as the same ordinary user,
 //! because the bare browser refuses to run as root.
 #![allow(unsafe_code)]
 
@@ -43,11 +43,11 @@ const SWITCHES: &[&str] = &[
     "--disable-features=MediaRouter,NetworkTimeServiceQuerying,OptimizationHints",
 ];
 
-/// One start, up to a blank page that was opened and closed again (on the confined side that is the proof of a renderer).
+/// One start, until a blank page was opened and closed (for the confined browser, until the renderer is verified).
 struct Start {
     answer: f64,
     page: f64,
-    /// Processor time of all its processes up to there; hardly disturbed by what else the machine does.
+    /// Processor time of all its processes until then; other load on the machine hardly affects it.
     cpu: f64,
     /// The sandbox's own share, from spawn to exec.
     own: f64,
@@ -74,7 +74,7 @@ fn main() {
         }
         let chromium = Chromium::find(None, flavor).expect("a browser");
         assert_eq!(chromium.flavor, flavor, "{name} is not installed: run scripts/install-deps");
-        // Once each, unmeasured: the files are in memory afterwards.
+        // One unmeasured start each, to fill the page cache.
         bare(&chromium);
         confined(flavor);
         let measured: Vec<Round> =
@@ -88,7 +88,7 @@ fn main() {
     line("own-cost spawn-to-exec ms", "-", &one(quantile(&own, 0.5)), "-", &fastest, "-", "< 12");
 }
 
-/// Root measures memory (it may look into every process) and lets an ordinary user do the rest.
+/// Root measures memory, because it may read every process, and runs the rest as an ordinary user.
 fn as_ordinary_user(rounds: usize) {
     let own = std::env::current_exe().expect("own path");
     let home = tempfile::tempdir().expect("a home");
@@ -124,7 +124,7 @@ fn round(chromium: &Chromium, flavor: Flavor, bare_first: bool) -> Round {
     }
 }
 
-/// Milliseconds on a processor of a process, its threads, and all its descendants that are still there.
+/// Processor time in milliseconds of a process, its threads and all its running descendants.
 fn cpu_of(pid: u32) -> f64 {
     let mut sum = 0.0;
     let mut open = vec![pid];
@@ -184,18 +184,18 @@ fn give_pipe(command: &mut Command, input: &OwnedFd, output: &OwnedFd) {
     // SAFETY: fcntl on a number, allowed between fork and exec.
     let raise = move |fd| check(unsafe { nix::libc::fcntl(fd, nix::libc::F_DUPFD_CLOEXEC, 50) });
     // SAFETY: dup2 on numbers, allowed between fork and exec.
-    let place = move |from, to| check(unsafe { nix::libc::dup2(from, to) }).map(drop);
+    let duplicate = move |from, to| check(unsafe { nix::libc::dup2(from, to) }).map(drop);
     let both = move || {
-        // Above the two targets first, so that neither is overwritten before it was copied.
+        // First above the two targets, so that neither is overwritten before it was copied.
         let (high_input, high_output) = (raise(input)?, raise(output)?);
-        place(high_input, 3)?;
-        place(high_output, 4)
+        duplicate(high_input, 3)?;
+        duplicate(high_output, 4)
     };
     // SAFETY: the closure only makes the calls above.
     unsafe { command.pre_exec(both) };
 }
 
-/// The confined browser, from before the first look for its executable.
+/// The confined browser, including the search for its executable.
 fn confined(flavor: Flavor) -> Start {
     let profile = tempfile::tempdir().expect("profile");
     let launcher = Launcher::new(Config::default()).flavor(flavor).profile(profile.path());
@@ -276,12 +276,12 @@ fn memory_beside_browser(home: &Path) -> u32 {
     let mut open = vec![child.id()];
     while let Some(pid) = open.pop() {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        // Below the browser's first process everything is the browser.
+        // All descendants of the browser's first process belong to the browser.
         if program.starts_with("/usr/lib/chromium") {
             continue;
         }
         let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
-            .expect("memory of a process (root may look)");
+            .expect("memory of a process (needs root)");
         let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).expect("Pss");
         sum += pss.trim().trim_end_matches(" kB").parse::<u32>().expect("a number");
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks");

@@ -1,13 +1,13 @@
-//! Everything that is decided before a browser starts: executable, switches, folders, and the sandbox policy.
+//! Everything that is decided before a browser starts: executable, switches, folders and sandbox policy.
 //!
-//! Building one checks the caller's wishes and prepares folders; it starts nothing.
+//! Building a blueprint checks the request and prepares folders; it starts nothing.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
-use sandbox::{DeviceRule, FileRule, HostFacts, Layer, Network, Plan, Policy, Program, Requirement};
+use sandbox::{DeviceRule, FileRule, HostFacts, Layer, Network, Policy, Program, Requirement, SandboxPlan};
 
 use crate::LaunchError;
 use crate::chromium::{Chromium, Flavor};
@@ -18,19 +18,19 @@ use crate::folders::{self, PrivateUid, Purpose};
 use crate::paths::PathMap;
 use crate::runfolder::RunFolder;
 
-/// The browser's home inside; in memory, gone with the browser.
+/// The browser's home inside; in memory, lost when the browser ends.
 const HOME: &str = "/home/browser";
-/// The browser's folder for temporary files. Not `/tmp`: there is none inside, so that a file which a client wants in
-/// the host's `/tmp` is refused instead of vanishing with the sandbox.
+/// The browser's folder for temporary files. There is no `/tmp` inside, so that writing a file to the host's `/tmp`
+/// fails instead of being lost with the sandbox.
 const TEMPORARY: &str = HOME;
-/// The profile inside, wherever it is outside: the path outside would only tell the browser about the host.
+/// The profile's path inside. It is fixed, so the browser learns no path of the host.
 pub(crate) const PROFILE: &str = "/home/browser/profile";
-/// Where downloads go inside that the client wants in a folder which the browser does not see.
+/// The folder inside for downloads whose target folder the browser does not see.
 pub(crate) const STAGING: &str = "/media/downloads";
-/// The egress proxy inside. The network namespace is the browser's own, so any port will do.
+/// The port of the egress proxy inside. The network namespace is the browser's own, so no port is taken.
 const PROXY_PORT: u16 = 3128;
 
-/// How the caller wants to talk to the browser.
+/// How the caller communicates with the browser.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Debugging {
     /// Over a pipe.
@@ -38,12 +38,12 @@ pub enum Debugging {
     Pipe,
     /// Over a TCP port of the loopback interface; 0 for any free one.
     Port(u16),
-    /// Not at all: one of the commands of headless Chromium (`--screenshot`, `--dump-dom`), which exclude debugging.
+    /// Not at all: a command of headless Chromium (`--screenshot`, `--dump-dom`), which excludes debugging.
     Command,
 }
 
 impl Debugging {
-    /// Takes the debugging switches out: the launcher sets them itself.
+    /// Removes the debugging switches, because the launcher sets them itself.
     pub(crate) fn take_from(flags: &mut Flags) -> Result<Debugging, LaunchError> {
         let port = flags.take("remote-debugging-port");
         let pipe = flags.take("remote-debugging-pipe");
@@ -53,7 +53,7 @@ impl Debugging {
             )),
             (Some(format), None) if !format.is_empty() && !format.eq_ignore_ascii_case("json") => {
                 Err(LaunchError::Argument(format!(
-                    "--remote-debugging-pipe={format}: only JSON messages are understood"
+                    "--remote-debugging-pipe={format}: only JSON messages are supported"
                 )))
             }
             (Some(_), None) => Ok(Debugging::Pipe),
@@ -71,28 +71,28 @@ impl Debugging {
     }
 }
 
-/// What the caller asked for; everything else comes from the configuration.
+/// What the caller requested; everything else comes from the configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct LaunchRequest {
     pub(crate) flags: Flags,
     pub(crate) debugging: Debugging,
-    /// Where the profile is; the switch `--user-data-dir` says it too.
+    /// The profile; overrides the switch `--user-data-dir`.
     pub(crate) profile: Option<PathBuf>,
     pub(crate) flavor: Option<Flavor>,
     pub(crate) host_uid: Option<u32>,
-    /// The caller prepared a network namespace (mode `filtered`), with its filter outside.
+    /// The caller prepared a filtered network namespace (mode `filtered`).
     pub(crate) filtered: bool,
-    /// The resolver to ask in that namespace; without one the browser resolves nothing.
+    /// The DNS resolver in that namespace; without one the browser resolves no names.
     pub(crate) resolver: Option<std::net::IpAddr>,
-    /// Open files of one process; the sandbox's own limit if not given.
+    /// Open files of one process; defaults to the sandbox's own limit.
     pub(crate) open_files: Option<u64>,
-    /// Downloads into folders that the browser does not see are wanted (clients that name a folder over the pipe).
+    /// Support downloads into folders that the browser does not see (clients name them over the pipe).
     pub(crate) stage_downloads: bool,
-    /// Nothing will be started: folders keep their owner and stay free.
+    /// Nothing will be started: folders keep their owner and are not locked.
     pub(crate) only_explain: bool,
 }
 
-/// What will be started, and what must live as long as it.
+/// What will be started, and the resources that it needs until it ends.
 #[derive(Debug)]
 pub(crate) struct Blueprint {
     pub(crate) chromium: Chromium,
@@ -106,34 +106,34 @@ pub(crate) struct Blueprint {
     /// Folders that the browser may write to, at the same path inside and outside.
     pub(crate) shared: Vec<PathBuf>,
     pub(crate) notices: Vec<String>,
-    /// Kept for their locks and files.
-    _held: Vec<Held>,
+    /// Locks and files that are released on drop.
+    _held: Vec<HeldResource>,
 }
 
 #[derive(Debug)]
-#[allow(dead_code, reason = "held for what dropping them does")]
-enum Held {
+#[allow(dead_code, reason = "held until drop")]
+enum HeldResource {
     Uid(PrivateUid),
     Folder(Flock<OwnedFd>),
     Run(RunFolder),
 }
 
 impl Blueprint {
-    pub(crate) fn new(config: &Config, wishes: Wishes) -> Result<Blueprint, LaunchError> {
-        let mut flags = wishes.flags;
+    pub(crate) fn new(config: &Config, request: LaunchRequest) -> Result<Blueprint, LaunchError> {
+        let mut flags = request.flags;
         let mut notices = std::mem::take(&mut flags.notices);
-        let wanted = wishes.flavor.unwrap_or(if flags.value("headless") == Some("old") {
+        let wanted = request.flavor.unwrap_or(if flags.value("headless") == Some("old") {
             Flavor::HeadlessShell
         } else {
             Flavor::Full
         });
         let chromium = Chromium::find(config.browser.as_deref(), wanted)?;
-        let debugging = wishes.debugging;
+        let debugging = request.debugging;
         let headless = chromium.flavor == Flavor::HeadlessShell || flags.has("headless");
 
         let mut writable = Writable::default();
         let named = flags.take("user-data-dir").filter(|path| !path.is_empty()).map(PathBuf::from);
-        let profile = match wishes.profile.or(named) {
+        let profile = match request.profile.or(named) {
             Some(path) => Some(writable.add(&path, Purpose::Profile)?),
             None => None,
         };
@@ -161,38 +161,38 @@ impl Blueprint {
         let mut policy = Policy::new("browser");
         let mut held = Vec::new();
         if nix::unistd::geteuid().is_root() {
-            let uid = match wishes.host_uid {
+            let uid = match request.host_uid {
                 Some(uid) => uid,
                 None => {
                     let private = PrivateUid::take()?;
                     let uid = private.uid;
-                    held.push(Held::Uid(private));
+                    held.push(HeldResource::Uid(private));
                     uid
                 }
             };
             policy.identity.host_uid = Some(uid);
-            if !wishes.only_explain {
+            if !request.only_explain {
                 for folder in &writable.folders {
-                    let lock = folders::hold(folder)?;
-                    folders::give_to(&lock, folder, uid)?;
-                    held.push(Held::Folder(lock));
+                    let lock = folders::lock(folder)?;
+                    folders::change_owner(&lock, folder, uid)?;
+                    held.push(HeldResource::Folder(lock));
                 }
             }
-        } else if let (Some(profile), false) = (&profile, wishes.only_explain) {
-            held.push(Held::Folder(folders::hold(profile)?));
+        } else if let (Some(profile), false) = (&profile, request.only_explain) {
+            held.push(HeldResource::Folder(folders::lock(profile)?));
         }
-        let run_folder = match wishes.stage_downloads || !headless {
+        let run_folder = match request.stage_downloads || !headless {
             true => Some(RunFolder::new(policy.identity.host_uid).map_err(in_run_folder)?),
             false => None,
         };
         let staging = match &run_folder {
-            Some(folder) if wishes.stage_downloads => {
+            Some(folder) if request.stage_downloads => {
                 Some(folder.subfolder("downloads").map_err(in_run_folder)?)
             }
             _ => None,
         };
 
-        policy.network = match (config.network, wishes.filtered) {
+        policy.network = match (config.network, request.filtered) {
             (_, true) => Network::Filtered,
             (NetworkMode::None, _) => Network::None,
             (NetworkMode::Proxy, _) if debugging == Debugging::Port(PROXY_PORT) => {
@@ -207,13 +207,13 @@ impl Blueprint {
             );
         }
         policy.files = browser_files(&chromium.executable);
-        // Names are resolved outside in mode `proxy`.
+        // In mode `proxy` the proxy outside resolves names.
         if policy.network == Network::Host {
             policy.files.extend(["/etc/resolv.conf", "/etc/hosts"].map(FileRule::read_only_if_present));
         }
-        if wishes.filtered {
-            // The host's own resolver and names are of another network.
-            let resolver = wishes.resolver.map(|address| format!("nameserver {address}\n"));
+        if request.filtered {
+            // The host's resolver and names belong to another network.
+            let resolver = request.resolver.map(|address| format!("nameserver {address}\n"));
             policy.files.push(FileRule::synthetic("/etc/resolv.conf", resolver.unwrap_or_default()));
             policy.files.push(FileRule::synthetic("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"));
         }
@@ -233,7 +233,7 @@ impl Blueprint {
         policy.limits.memory_bytes = config.memory_mib.map(|mib| mib << 20);
         policy.limits.processes = config.max_processes;
         policy.limits.cpu_percent = config.cpu_percent;
-        policy.limits.open_files = wishes.open_files.unwrap_or(policy.limits.open_files);
+        policy.limits.open_files = request.open_files.unwrap_or(policy.limits.open_files);
         if config.on_missing == OnMissing::Warn {
             for layer in Layer::ALL.into_iter().filter(|layer| layer.may_be_missing()) {
                 policy.layers.set(layer, Requirement::Optional);
@@ -246,11 +246,11 @@ impl Blueprint {
             policy.files.extend(rules);
             policy.environment.extend(variables);
         }
-        held.extend(run_folder.map(Held::Run));
+        held.extend(run_folder.map(HeldResource::Run));
         let gpu = config.gpu && Path::new("/dev/dri").exists();
         if gpu {
             policy.devices.push(DeviceRule { path: "/dev/dri".into(), optional: false });
-            // Where the drivers look up which card a device file is.
+            // Graphics drivers identify the card here.
             policy.files.extend(["/sys/dev/char", "/sys/devices"].map(FileRule::read_only_if_present));
         } else if config.gpu {
             notices.push("gpu = true, but this machine has no /dev/dri; pages are drawn in software".into());
@@ -261,13 +261,13 @@ impl Blueprint {
         Ok(Blueprint { chromium, policy, program, debugging, profile, staging, shared, notices, _held: held })
     }
 
-    pub(crate) fn plan(&self) -> Result<Plan, LaunchError> {
+    pub(crate) fn plan(&self) -> Result<SandboxPlan, LaunchError> {
         let facts = HostFacts::gather(&self.policy)?;
         Ok(self.policy.plan(&facts, &self.program).map_err(sandbox::Error::from)?)
     }
 }
 
-/// The folders of the host that become writable, each checked, none twice.
+/// The folders of the host that become writable, checked and without duplicates.
 #[derive(Default)]
 struct Writable {
     folders: Vec<PathBuf>,
@@ -287,8 +287,8 @@ fn in_run_folder(source: std::io::Error) -> LaunchError {
     LaunchError::Io { what: "the folder of this run".into(), source }
 }
 
-/// What of the host's files this browser needs to show pages, read-only. The caller adds its resolver, its identity and
-/// what may be written.
+/// The host files that a browser needs to show pages, read-only. The caller adds resolver, identity and writable
+/// folders.
 pub fn browser_files(executable: &Path) -> Vec<FileRule> {
     let mut files = FileRule::system_programs();
     files.extend(site_folders(executable).into_iter().map(FileRule::hidden));
@@ -297,8 +297,7 @@ pub fn browser_files(executable: &Path) -> Vec<FileRule> {
     }
     let read = [
         "/etc/fonts",
-        // Without these two, every process of the browser would search for its libraries and the first one would read
-        // every font of the system, at every start.
+        // Caches. Without them every process searches for its libraries and the first one reads every system font.
         "/etc/ld.so.cache",
         "/var/cache/fontconfig",
         "/etc/localtime",
@@ -306,7 +305,7 @@ pub fn browser_files(executable: &Path) -> Vec<FileRule> {
         "/etc/pki/tls/certs",
         "/etc/pki/ca-trust",
         "/etc/ca-certificates",
-        // What the administrator decided about every browser on this machine.
+        // The administrator's policies for all browsers on this machine.
         "/etc/chromium/policies",
         "/etc/opt/chrome/policies",
     ];
@@ -314,7 +313,7 @@ pub fn browser_files(executable: &Path) -> Vec<FileRule> {
     files
 }
 
-/// What a site put below `/usr` itself: not needed to show pages, and perhaps private. Its fonts are needed.
+/// Local additions below `/usr` to hide: except for fonts they are not needed to show pages, and may be private.
 fn site_folders(executable: &Path) -> Vec<PathBuf> {
     let is_filled = |folder: &Path| folder.read_dir().is_ok_and(|mut entries| entries.next().is_some());
     let mut hidden = Vec::new();
@@ -333,11 +332,12 @@ fn site_folders(executable: &Path) -> Vec<PathBuf> {
     hidden
 }
 
-/// Everything in a folder but one entry. Links lead to what is hidden or shown by its own name.
-fn others_in(folder: &Path, but: &str) -> Vec<PathBuf> {
+/// Everything in a folder except one entry. Links are skipped: their targets are hidden or shown at their own path.
+fn others_in(folder: &Path, except: &str) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().flatten();
-    let others = entries
-        .filter(|entry| entry.file_name() != but && entry.file_type().is_ok_and(|kind| !kind.is_symlink()));
+    let others = entries.filter(|entry| {
+        entry.file_name() != except && entry.file_type().is_ok_and(|kind| !kind.is_symlink())
+    });
     others.map(|entry| entry.path()).collect()
 }
 
@@ -352,11 +352,11 @@ fn environment() -> BTreeMap<String, String> {
     fixed.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The switches that the launcher decides, and those that it only prefers.
+/// Adds the switches that the launcher requires, and the defaults that a caller may override.
 fn add_switches(flags: &mut Flags, chromium: &Chromium, debugging: Debugging, network: &Network, gpu: bool) {
     flags.set("user-data-dir", Some(PROFILE));
     if debugging != Debugging::Command {
-        // The launcher's own channel, also beside a port.
+        // The launcher's own channel, also used together with a port.
         flags.set("remote-debugging-pipe", None);
     }
     if let Debugging::Port(port) = debugging {
@@ -364,7 +364,7 @@ fn add_switches(flags: &mut Flags, chromium: &Chromium, debugging: Debugging, ne
     }
     if let Network::Proxy { port } = network {
         flags.set("proxy-server", Some(&format!("http://127.0.0.1:{port}")));
-        // Without this Chromium would dial loopback addresses itself, and find nothing there.
+        // Without this Chromium dials loopback addresses directly, where nothing listens.
         flags.set("proxy-bypass-list", Some("<-loopback>"));
         flags.set_default("force-webrtc-ip-handling-policy", Some("disable_non_proxied_udp"));
     }
@@ -372,10 +372,10 @@ fn add_switches(flags: &mut Flags, chromium: &Chromium, debugging: Debugging, ne
         flags.take("headless");
     }
     if !gpu {
-        // WebGL in software; Chromium no longer falls back to it by itself.
+        // WebGL in software; Chromium no longer falls back to it automatically.
         flags.set_default("enable-unsafe-swiftshader", None);
     }
-    // A confined browser does what its caller asks for and nothing on its own.
+    // No background activity.
     for name in [
         "disable-background-networking",
         "disable-breakpad",
@@ -410,12 +410,12 @@ mod tests {
     }
 
     #[test]
-    fn how_the_caller_wants_to_talk_is_read_from_the_switches() {
+    fn debugging_mode_is_read_from_the_switches() {
         let read = |arguments: &[&str]| Debugging::take_from(&mut flags(arguments));
         assert_eq!(read(&["--remote-debugging-pipe"]).expect("pipe"), Debugging::Pipe);
         assert_eq!(read(&["--remote-debugging-port=0"]).expect("port"), Debugging::Port(0));
         assert_eq!(read(&["--headless", "--dump-dom"]).expect("command"), Debugging::Command);
-        assert_eq!(read(&[]).expect("nothing said"), Debugging::Pipe);
+        assert_eq!(read(&[]).expect("default"), Debugging::Pipe);
         for wrong in
             ["--remote-debugging-port=x", "--remote-debugging-port=-1", "--remote-debugging-pipe=cbor"]
         {

@@ -1,8 +1,8 @@
-//! Finding the browser: the real executable, never a shell script around it.
+//! Finds the browser's real executable, not a wrapper script.
 //!
-//! Distributions put a script in `/usr/bin` that reads files and variables before it starts the browser. Inside a sandbox
-//! it would need a shell and its configuration; outside it is a way to smuggle switches past the filter. So it is
-//! recognised and stepped over.
+//! Distributions install a script in `/usr/bin` that reads files and variables before it starts the browser. Inside a
+//! sandbox it would need a shell and its configuration; outside it could add switches after the filter. So known
+//! scripts are resolved to the executable that they start.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Which build of the browser it is.
+/// The build of the browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Flavor {
-    /// The whole browser; can be headed.
+    /// The full browser; can be headed.
     Full,
     /// `headless_shell`: no windows, a third of the start-up cost.
     HeadlessShell,
@@ -35,14 +35,14 @@ pub struct Chromium {
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     #[error(
-        "no Chromium, Chrome or headless_shell found in the usual places; install one (Debian: `apt install chromium`, Fedora: `dnf install chromium`, Arch: `pacman -S chromium`) or name it with `browser` in the configuration or CHROME_EXECUTABLE_PATH"
+        "no Chromium, Chrome or headless_shell found in the usual locations; install one (Debian: `apt install chromium`, Fedora: `dnf install chromium`, Arch: `pacman -S chromium`) or name it with `browser` in the configuration or CHROME_EXECUTABLE_PATH"
     )]
     NotFound,
     #[error("the browser {path} (from {origin}) cannot be used: {problem}")]
     Unusable { path: PathBuf, origin: &'static str, problem: String },
 }
 
-/// The usual places of the real executables, best first.
+/// The usual locations of the real executables, best first.
 const FULL: &[&str] = &[
     "/usr/lib/chromium/chromium",                   // Debian, Arch
     "/usr/lib64/chromium-browser/chromium-browser", // Fedora
@@ -60,7 +60,7 @@ const HEADLESS_SHELL: &[&str] = &[
     "/headless-shell/headless-shell",
 ];
 
-/// Scripts of distributions, and what they start.
+/// Wrapper scripts of distributions, and the executables that they start.
 const WRAPPERS: &[(&str, &[&str])] = &[
     ("chromium-headless-shell", HEADLESS_SHELL),
     ("headless_shell", HEADLESS_SHELL),
@@ -74,7 +74,7 @@ const WRAPPERS: &[(&str, &[&str])] = &[
 
 impl Chromium {
     /// The browser to use: the configured one, else `CHROME_EXECUTABLE_PATH`, else `CHROME_BIN`, else the first in the
-    /// usual places, of the wanted flavor if there is one.
+    /// usual locations, preferably of the wanted flavor.
     pub fn find(configured: Option<&Path>, wanted: Flavor) -> Result<Chromium, DiscoveryError> {
         if let Some(path) = configured {
             return Self::at(path, "the configuration");
@@ -88,17 +88,17 @@ impl Chromium {
             Flavor::Full => (FULL, HEADLESS_SHELL),
             Flavor::HeadlessShell => (HEADLESS_SHELL, FULL),
         };
-        let usable = |path: &&str| Self::at(Path::new(path), "the usual places").ok();
+        let usable = |path: &&str| Self::at(Path::new(path), "the usual locations").ok();
         first.iter().chain(second).find_map(usable).ok_or(DiscoveryError::NotFound)
     }
 
-    /// Every browser in the usual places.
+    /// Every browser in the usual locations.
     pub fn all() -> Vec<Chromium> {
         let places = FULL.iter().chain(HEADLESS_SHELL);
-        places.filter_map(|path| Self::at(Path::new(path), "the usual places").ok()).collect()
+        places.filter_map(|path| Self::at(Path::new(path), "the usual locations").ok()).collect()
     }
 
-    /// The browser at a path, behind symlinks and known scripts.
+    /// The browser at a path, after resolving symlinks and known scripts.
     pub fn at(path: &Path, origin: &'static str) -> Result<Chromium, DiscoveryError> {
         let unusable = |problem: String| DiscoveryError::Unusable { path: path.to_owned(), origin, problem };
         let real = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
@@ -107,7 +107,7 @@ impl Chromium {
         }
         if real.starts_with("/snap") || path.starts_with("/snap") || real == Path::new("/usr/bin/snap") {
             return Err(unusable(
-                "it is a snap, which brings its own confinement and cannot run in another".into(),
+                "it is a snap, which has its own confinement and cannot run in another sandbox".into(),
             ));
         }
         match Format::of(&real).map_err(|error| unusable(error.to_string()))? {
@@ -133,7 +133,7 @@ impl Chromium {
         Ok(Chromium { executable: real, flavor })
     }
 
-    /// A browser that another user can replace is that user's program, not ours.
+    /// Refuses a browser that another user can replace.
     fn refuse_if_others_can_change(real: &Path) -> Result<(), String> {
         let own = nix::unistd::geteuid().as_raw();
         for part in real.ancestors() {
@@ -149,7 +149,7 @@ impl Chromium {
         Ok(())
     }
 
-    /// Asks the executable for its version. Root asks as `nobody`: a browser is never run as root, not even for this.
+    /// Runs the executable with `--version`. Root runs it as `nobody`, because a browser never runs as root.
     pub fn version(&self) -> std::io::Result<String> {
         let mut command = Command::new(&self.executable);
         command.arg("--version").env_clear().current_dir("/");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_taken_and_named_by_its_flavor() {
+    fn the_flavor_follows_from_the_file_name() {
         let folder = tempfile::tempdir().expect("folder");
         let full = put(folder.path(), "chrome", b"\x7fELF....", 0o755);
         let shell = put(folder.path(), "headless_shell", b"\x7fELF....", 0o755);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_trusted_is_refused_with_the_reason() {
+    fn untrusted_executables_are_refused_with_the_reason() {
         let folder = tempfile::tempdir().expect("folder");
         assert!(problem(&put(folder.path(), "my-chrome", b"#!/bin/sh\n", 0o755)).contains("script"));
         assert!(problem(&put(folder.path(), "text", b"hello", 0o755)).contains("not an executable"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_to_the_real_program() {
+    fn a_symlink_is_resolved_to_the_real_program() {
         let folder = tempfile::tempdir().expect("folder");
         let real = put(folder.path(), "chrome", b"\x7fELF", 0o755);
         let link = folder.path().join("link");

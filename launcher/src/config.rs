@@ -3,8 +3,8 @@
 //! ```toml
 //! network = "proxy"
 //! allow = ["127.0.0.1:3000"]        # a development server on this machine
-//! downloads = "/home/me/downloads"  # the only folders of the host that the
-//! media = "/home/me/screenshots"    # browser may write to, beside its profile
+//! downloads = "/home/me/downloads"  # besides its profile, the browser can
+//! media = "/home/me/screenshots"    # write only to these folders of the host
 //! ```
 
 use std::fmt;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::egress::Allowed;
 
-/// What the user decided. `Config::default()` is the safe choice for every key.
+/// The user's settings. `Config::default()` is the safe choice for every key.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// `false` runs the browser without this sandbox (its own stays on), and says so at every start.
+    /// `false` runs the browser without this sandbox (its own stays on), with a warning at every start.
     pub enabled: bool,
-    /// Bubblewrap, when it is not in its usual place.
+    /// Bubblewrap, if it is not in a usual location.
     #[serde(alias = "bwrapPath")]
     pub bwrap_path: Option<PathBuf>,
     /// Further files and folders of the host to read.
@@ -29,12 +29,12 @@ pub struct Config {
     /// Further folders of the host to read and write.
     #[serde(alias = "extraBind")]
     pub extra_bind: Vec<PathBuf>,
-    /// Let the browser use the graphics card, if there is one.
+    /// Lets the browser use the graphics card, if there is one.
     pub gpu: bool,
     /// What to do when a layer of the sandbox is not available.
     #[serde(alias = "onMissing")]
     pub on_missing: OnMissing,
-    /// The browser's executable, when it is not in a usual place.
+    /// The browser's executable, if it is not in a usual location.
     pub browser: Option<PathBuf>,
     /// How the browser reaches the network.
     pub network: NetworkMode,
@@ -45,13 +45,13 @@ pub struct Config {
     pub media: Option<PathBuf>,
     /// Folder for downloads.
     pub downloads: Option<PathBuf>,
-    /// Most memory that the browser may use, all its processes together.
+    /// Maximum memory of all browser processes together.
     #[serde(alias = "memoryMib")]
     pub memory_mib: Option<u64>,
-    /// Most processes and threads that the browser may have.
+    /// Maximum number of the browser's processes and threads.
     #[serde(alias = "maxProcesses")]
     pub max_processes: Option<u32>,
-    /// Most processor time, in percent of one processor.
+    /// Maximum processor time, in percent of one processor.
     #[serde(alias = "cpuPercent")]
     pub cpu_percent: Option<u32>,
 }
@@ -81,10 +81,10 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMissing {
-    /// An error that names the layer and how to get it; no browser is started.
+    /// Start no browser; the error names the layer and the fix.
     #[default]
     Refuse,
-    /// Go on with what there is, and say what is missing.
+    /// Continue without it, with a warning.
     Warn,
 }
 
@@ -94,10 +94,10 @@ pub enum OnMissing {
 pub enum NetworkMode {
     /// Not at all.
     None,
-    /// Through the launcher's egress proxy, which knows what is public.
+    /// Through the launcher's egress proxy, which permits public addresses only.
     #[default]
     Proxy,
-    /// As any program of this machine, with everything that listens on it.
+    /// Like any program of this machine, including its local services.
     Host,
 }
 
@@ -127,17 +127,17 @@ mod allowed_list {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("{path}: unknown key `{key}`{}", .nearest.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default())]
     UnknownKey { path: PathBuf, key: String, nearest: Option<&'static str> },
-    #[error("{path}: {message}")]
-    Invalid { path: PathBuf, message: String },
+    #[error("{path} is not a valid configuration")]
+    Invalid { path: PathBuf, source: toml::de::Error },
     #[error("{path}: `{key}` must be an absolute path, but is `{value}`")]
     RelativePath { path: PathBuf, key: &'static str, value: PathBuf },
 }
 
-/// Every key, as written in the file.
+/// Every key of the file.
 const KEYS: &[&str] = &[
     "enabled",
     "bwrap_path",
@@ -154,13 +154,13 @@ const KEYS: &[&str] = &[
     "max_processes",
     "cpu_percent",
 ];
-/// Other spellings that are read too.
+/// Alternative spellings.
 const ALIASES: &[&str] =
     &["bwrapPath", "extraRoBind", "extraBind", "onMissing", "memoryMib", "maxProcesses", "cpuPercent"];
 
 impl Config {
-    /// Reads the configuration: the file named by `BROWSER_LAUNCHER_CONFIG`, else the user's, else the system's.
-    /// Root reads only the named and the system's file, because others may write into a home folder.
+    /// Reads the file named by `BROWSER_LAUNCHER_CONFIG`, else the user's, else the system's.
+    /// Root skips the user's file, because other users may be able to write to the home folder.
     pub fn load() -> Result<Config, ConfigError> {
         if let Some(named) = std::env::var_os("BROWSER_LAUNCHER_CONFIG").filter(|name| !name.is_empty()) {
             return Self::from_file(Path::new(&named));
@@ -193,11 +193,8 @@ impl Config {
 
     /// Reads the text of a file; `path` is only for messages.
     pub fn from_toml(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let invalid = |message: String| ConfigError::Invalid {
-            path: path.to_owned(),
-            message: message.trim_end().to_owned(),
-        };
-        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| invalid(error.to_string()))?;
+        let invalid = |source| ConfigError::Invalid { path: path.to_owned(), source };
+        let table: toml::Table = text.parse().map_err(invalid)?;
         if let Some(key) =
             table.keys().find(|key| !KEYS.contains(&key.as_str()) && !ALIASES.contains(&key.as_str()))
         {
@@ -207,8 +204,8 @@ impl Config {
                 nearest: nearest_key(key),
             });
         }
-        // From the text, not from the table: so that a message shows the line.
-        let config: Config = toml::from_str(text).map_err(|error| invalid(error.to_string()))?;
+        // Parsed from the text, not the table, so that errors show the line.
+        let config: Config = toml::from_str(text).map_err(invalid)?;
         for (key, value) in config.paths() {
             if !value.is_absolute() {
                 return Err(ConfigError::RelativePath { path: path.to_owned(), key, value: value.clone() });
@@ -247,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_written_is_the_safe_choice() {
+    fn an_empty_file_gives_safe_defaults() {
         let config = read("").expect("empty");
         assert_eq!(config, Config::default());
         assert!(config.enabled && !config.gpu);
@@ -256,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_the_seed_keys_are_read() {
+    fn snake_case_and_camel_case_keys_are_read() {
         let snake = "enabled = true\nbwrap_path = '/usr/bin/bwrap'\nextra_ro_bind = ['/srv/a']\nextra_bind = ['/srv/b']\ngpu = true\n";
         let camel = "enabled = true\nbwrapPath = '/usr/bin/bwrap'\nextraRoBind = ['/srv/a']\nextraBind = ['/srv/b']\ngpu = true\n";
         assert_eq!(read(snake).expect("snake"), read(camel).expect("camel"));
@@ -272,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_list_is_the_struct() {
+    fn the_key_list_matches_the_struct() {
         let every = Config {
             bwrap_path: Some("/b".into()),
             browser: Some("/b".into()),
@@ -298,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn on_missing_warn_must_be_written_out() {
+    fn on_missing_accepts_only_its_two_values() {
         assert_eq!(read("on_missing = \"warn\"").expect("warn").on_missing, OnMissing::Warn);
         assert!(read("on_missing = true").is_err());
         assert!(read("on_missing = \"ignore\"").is_err());
@@ -306,7 +303,10 @@ mod tests {
 
     #[test]
     fn values_are_checked() {
-        assert!(read("allow = ['127.0.0.1']").expect_err("no port").to_string().contains("HOST:PORT"));
+        let Err(ConfigError::Invalid { source, .. }) = read("allow = ['127.0.0.1']") else {
+            panic!("an address without a port was accepted")
+        };
+        assert!(source.to_string().contains("HOST:PORT"), "{source}");
         assert!(read("media = 'shots'").expect_err("relative").to_string().contains("absolute"));
         assert!(read("gpu = 'yes'").is_err());
         assert_eq!(read("allow = ['localhost:3000', '[::1]:80']").expect("allow").allow.len(), 2);
@@ -319,7 +319,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_back(enabled: bool, gpu: bool, warn: bool, binds in proptest::collection::vec("/[a-z]{1,8}", 0..3), port in 1u16..) {
+        fn a_written_configuration_reads_back(enabled: bool, gpu: bool, warn: bool, binds in proptest::collection::vec("/[a-z]{1,8}", 0..3), port in 1u16..) {
             let config = Config {
                 enabled, gpu,
                 on_missing: if warn { OnMissing::Warn } else { OnMissing::Refuse },

@@ -1,4 +1,4 @@
-//! The display of a headed browser: one socket, and for X11 the cookie that opens it.
+//! The display of a headed browser: its socket, and for X11 the authentication cookie.
 
 use std::path::{Path, PathBuf};
 
@@ -24,11 +24,11 @@ pub(crate) enum Display {
 type Grant = (Vec<FileRule>, Vec<(String, String)>);
 
 impl Display {
-    /// Wayland where there is one, else X11: Wayland keeps clients apart, X11 does not.
+    /// Prefers Wayland, because it isolates clients from each other; X11 does not.
     pub(crate) fn from_environment() -> Result<Display, LaunchError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         if let (Some(name), Some(runtime)) = (variable("WAYLAND_DISPLAY"), variable("XDG_RUNTIME_DIR")) {
-            // The name may also be a whole path.
+            // The name may also be an absolute path.
             let socket = Path::new(&runtime).join(&name);
             if socket.exists() {
                 let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -62,7 +62,7 @@ impl Display {
         match socket.exists() {
             true => Ok(Display::X11 { name: format!(":{number}"), socket, authority }),
             false => Err(LaunchError::Display(format!(
-                "DISPLAY={name} is set, but {} is not there",
+                "DISPLAY={name} is set, but {} does not exist",
                 socket.display()
             ))),
         }
@@ -70,12 +70,12 @@ impl Display {
 
     pub(crate) fn notice(&self) -> Option<String> {
         match self {
-            Display::X11 { .. } => Some("X11 lets every window see the others: a headed browser can watch and type into this session; prefer a display of its own (Xvfb) or Wayland".into()),
+            Display::X11 { .. } => Some("X11 lets every window see the others: a headed browser can read and control this session; use a separate display (Xvfb) or Wayland".into()),
             Display::Wayland { .. } => None,
         }
     }
 
-    /// The file rules and variables that open the display. `folder` is where the browser may find a copy of the cookie.
+    /// The file rules and variables that give access to the display. A copy of the cookie is put into `folder`.
     pub(crate) fn grant(&self, home: &str, folder: &RunFolder) -> Result<Grant, LaunchError> {
         match self {
             Display::Wayland { name, socket } => {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_local_displays_are_taken() {
+    fn only_local_displays_are_accepted() {
         for name in ["host:0", "localhost:10.0", "", ":", ":x", ":../../etc", "tcp/host:0"] {
             assert!(Display::x11(name, None).is_err(), "{name}");
         }

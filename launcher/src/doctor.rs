@@ -1,4 +1,4 @@
-//! `doctor`: whether this machine can confine a browser, and what to do if not.
+//! `doctor`: checks whether this machine can confine a browser, and how to fix it if not.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::chromium::{Chromium, Flavor};
 use crate::config::{Config, OnMissing};
 
-/// Prints what was found; exit code 7 when something that the configuration needs is missing.
+/// Prints the report. The exit code is 7 if something that the configuration needs is missing.
 pub fn run(config: &Config, as_json: bool) -> ExitCode {
     let report = preflight::check(config.bwrap_path.as_deref(), LandlockPolicy::default().abi);
     let chosen = Chromium::find(config.browser.as_deref(), Flavor::Full);
@@ -17,11 +17,11 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
     let ready = report.problems().next().is_none() && chosen.is_ok();
     if as_json {
         let data = json!({ "ready": ready, "sandbox": report, "browsers": browsers, "config": config });
-        println!("{}", answer(ready, data, chosen.as_ref().err().map(ToString::to_string), &report));
+        println!("{}", json_report(ready, data, chosen.as_ref().err().map(ToString::to_string), &report));
     } else {
         print_text(config, &report, &browsers);
         match &chosen {
-            Ok(chromium) => println!("\nThe browser to be started: {}", chromium.executable.display()),
+            Ok(chromium) => println!("\nBrowser to start: {}", chromium.executable.display()),
             Err(error) => println!("\n{error}"),
         }
         println!(
@@ -46,7 +46,7 @@ fn browsers(chosen: Option<&Chromium>) -> Vec<Value> {
     all.iter().map(describe).collect()
 }
 
-fn answer(ready: bool, data: Value, no_browser: Option<String>, report: &Report) -> Value {
+fn json_report(ready: bool, data: Value, no_browser: Option<String>, report: &Report) -> Value {
     if ready {
         return json!({ "success": true, "data": data });
     }

@@ -1,4 +1,4 @@
-//! The drop-in: behaves towards its caller like the browser itself.
+//! The drop-in: behaves like the browser itself.
 
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,12 +19,12 @@ use crate::config::{Config, OnMissing};
 use crate::flags::{Flags, Strictness};
 use crate::launch::{Browser, LaunchError, Launcher, Output};
 
-/// How long a browser may take to end after it was asked to. Clients wait 5 s or more before they kill.
+/// How long a browser may take to end after SIGTERM. Clients wait at least 5 s before they kill.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// Runs the browser until it ends or a signal asks for its end; returns its exit code.
+/// Runs the browser until it ends or a signal arrives; returns its exit code.
 ///
-/// `client` is the debugging pipe of the caller, if it gave one.
+/// `client` is the caller's debugging pipe, if any.
 pub fn run(
     config: Config,
     arguments: &[String],
@@ -45,18 +45,18 @@ pub fn run(
     }
     let launcher = Launcher::new(config.clone()).flags(flags.clone())?.output(Output::Inherit);
     let launcher = if wants_pipe { launcher.stage_downloads() } else { launcher };
-    // Signals that arrive while the browser starts are answered as soon as it has started.
+    // Handlers are installed first: signals that arrive during the start are handled after it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
         .map_err(|source| LaunchError::Io { what: "the signal loop".into(), source })?;
     let mut ends = {
         let _guard = runtime.enter();
-        Ends::new()?
+        EndSignals::new()?
     };
     let mut browser = match launcher.launch() {
         Err(error) if error.missing_layer().is_some() && config.on_missing == OnMissing::Warn => {
-            say(&error.to_string());
+            say(&crate::error_chain(&error));
             say("on_missing = \"warn\": the browser runs WITHOUT this sandbox");
             return Err(run_bare(&config, flags, client.as_ref()));
         }
@@ -77,7 +77,7 @@ pub fn run(
     Ok(exit_code(status))
 }
 
-/// Connects the caller with the browser that has proved itself; a status when a headless command is already over.
+/// Connects the caller to the verified browser. Returns a status if a headless command has already ended.
 fn begin(
     browser: &mut Browser,
     client: Option<(OwnedFd, OwnedFd)>,
@@ -94,38 +94,38 @@ fn begin(
             bridge::start(input, output, pipe, downloads)
                 .map_err(|source| LaunchError::Io { what: "the debugging pipe".into(), source })?;
         }
-        // Nobody talks to it, a user in front of a window perhaps. The pipe stays open: its end would end the browser.
+        // No client, for example a user with a window. The pipe stays open, because closing it ends the browser.
         (Debugging::Pipe, None) => {}
     }
     Ok(None)
 }
 
-/// Tells port clients where to connect, in the two ways that Chromium itself has.
+/// Announces the port in the two ways that Chromium itself uses.
 fn announce(browser: &Browser) -> Result<(), LaunchError> {
     let endpoint = browser.endpoint().expect("a port was asked for");
     if let Some(profile) = &browser.blueprint().profile {
         write_active_port(profile, endpoint)?;
     }
-    // In one piece: clients look for the whole line.
+    // One write, because clients search for the complete line.
     let _ = std::io::stderr().write_all(format!("\nDevTools listening on {endpoint}\n").as_bytes());
     Ok(())
 }
 
-/// `DevToolsActivePort`: the port, and the path of the browser's own target. The folder is writable by the browser, so
-/// the file is made under a new name and moved into place: a link planted there is replaced, not followed.
+/// Writes `DevToolsActivePort`: the port, and the path of the browser's own target. The browser can write to the folder,
+/// so the file is created under a new name and renamed: a planted link is replaced, not followed.
 fn write_active_port(profile: &Path, endpoint: &str) -> Result<(), LaunchError> {
-    let place = profile.join("DevToolsActivePort");
-    let io = |source| LaunchError::Io { what: place.display().to_string(), source };
+    let file_path = profile.join("DevToolsActivePort");
+    let io = |source| LaunchError::Io { what: file_path.display().to_string(), source };
     let address = endpoint.strip_prefix("ws://").and_then(|rest| rest.split_once('/'));
     let Some((port, path)) = address.and_then(|(host, path)| Some((host.rsplit_once(':')?.1, path))) else {
         return Err(LaunchError::Browser {
-            problem: format!("it announced {endpoint}, which is no address"),
+            problem: format!("it announced {endpoint}, which is not an address"),
             log: String::new(),
         });
     };
     let mut file = tempfile::NamedTempFile::new_in(profile).map_err(io)?;
     write!(file, "{port}\n/{path}").map_err(io)?;
-    file.persist(&place).map(drop).map_err(|error| io(error.error))
+    file.persist(&file_path).map(drop).map_err(|error| io(error.error))
 }
 
 fn exit_code(status: ExitStatus) -> u8 {
@@ -133,16 +133,16 @@ fn exit_code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }
 
-/// What ends a run.
-struct Ends {
+/// The signals that end a run.
+struct EndSignals {
     signals: [tokio::signal::unix::Signal; 3],
 }
 
-impl Ends {
-    fn new() -> Result<Ends, LaunchError> {
+impl EndSignals {
+    fn new() -> Result<EndSignals, LaunchError> {
         let listen =
             |kind| signal(kind).map_err(|source| LaunchError::Io { what: "a signal handler".into(), source });
-        Ok(Ends {
+        Ok(EndSignals {
             signals: [
                 listen(SignalKind::terminate())?,
                 listen(SignalKind::interrupt())?,
@@ -151,7 +151,7 @@ impl Ends {
         })
     }
 
-    /// `true` when a signal asked for the end, `false` when the browser ended by itself.
+    /// `true` after a signal, `false` if the browser ended by itself.
     async fn wait(&mut self, browser: &Browser) -> std::io::Result<bool> {
         let ended = when_ended(browser)?;
         let [terminate, interrupt, hangup] = &mut self.signals;
@@ -164,7 +164,7 @@ impl Ends {
     }
 }
 
-/// Ready when the browser has ended.
+/// Completes when the browser has ended.
 fn when_ended(browser: &Browser) -> std::io::Result<oneshot::Receiver<()>> {
     let pidfd = browser.pidfd().try_clone()?;
     let (sender, receiver) = oneshot::channel();
@@ -173,21 +173,21 @@ fn when_ended(browser: &Browser) -> std::io::Result<oneshot::Receiver<()>> {
         while let Err(nix::errno::Errno::EINTR) =
             poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)
         {}
-        // Nobody is waiting any more when a signal came first.
+        // Fails if a signal came first and the receiver is dropped.
         let _ = sender.send(());
     })?;
     Ok(receiver)
 }
 
-/// Becomes the browser itself, without any sandbox of ours. The filter of switches stays: Chromium's own sandbox is
-/// then the only one. Returns only if that fails.
+/// Replaces this process with the browser, without this sandbox. Switches are still filtered, because Chromium's own
+/// sandbox is then the only one. Returns only on failure.
 fn run_bare(config: &Config, flags: Flags, client: Option<&(OwnedFd, OwnedFd)>) -> LaunchError {
     let chromium = match Chromium::find(config.browser.as_deref(), Flavor::Full) {
         Ok(chromium) => chromium,
         Err(error) => return error.into(),
     };
     for end in client.iter().flat_map(|(input, output)| [input, output]) {
-        // The client's pipe is at the numbers that Chromium expects; it only has to stay open.
+        // The client's pipe already has the numbers that Chromium expects; it only must survive exec.
         if let Err(errno) = fcntl(end, FcntlArg::F_SETFD(FdFlag::empty())) {
             return LaunchError::Io { what: "the debugging pipe".into(), source: errno.into() };
         }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_shows_in_the_exit_code() {
+    fn a_signal_gives_exit_code_128_plus_its_number() {
         assert_eq!(exit_code(ExitStatus::from_raw(9)), 137);
         assert_eq!(exit_code(ExitStatus::from_raw(3 << 8)), 3);
     }

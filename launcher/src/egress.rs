@@ -1,9 +1,9 @@
-//! The way out of the sandbox in network mode `proxy`.
+//! Network access in mode `proxy`.
 //!
-//! The browser's network namespace has no route at all. What leaves it goes through one HTTP proxy in the launcher,
-//! which resolves a name once, checks the addresses, and dials exactly an address that it checked. So a name that
-//! changes its address between check and use (DNS rebinding), a redirect, a subresource, a WebSocket and a hand-made
-//! request of a compromised browser process all meet the same check; UDP, and with it QUIC and WebRTC, has no path.
+//! The browser's network namespace has no route. All traffic goes through an HTTP proxy in the launcher, which resolves
+//! a name once, checks the addresses, and dials an address that it checked. The same check applies to names that change
+//! their address (DNS rebinding), redirects, subresources, WebSockets and requests of a compromised browser process.
+//! UDP, and with it QUIC and WebRTC, cannot leave.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,8 +17,8 @@ pub use proxy::{HostNetwork, Network, Proxy, serve};
 
 /// A local server that may be reached although its address is denied: `127.0.0.1:3000`, `[::1]:3000`, `wiki.lan:80`.
 ///
-/// It opens what the browser *asks for* by exactly this host and port. A foreign name that resolves to the same address
-/// stays denied, so that allowing a development server does not hand it to every web site.
+/// It applies to requests for exactly this host and port. Another name that resolves to the same address stays denied,
+/// so that allowing a development server does not expose it to every web site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Allowed {
     host: String,
@@ -50,15 +50,15 @@ impl fmt::Display for Allowed {
 }
 
 impl Allowed {
-    fn opens(&self, target: &Target) -> bool {
+    fn permits(&self, target: &Target) -> bool {
         let host_matches = self.host == target.host
-            // `localhost` is what people type for a server they allowed by its loopback address.
+            // Users type `localhost` for a server that they allowed by its loopback address.
             || (target.host == "localhost" && self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()));
         host_matches && self.port == target.port
     }
 }
 
-/// Where the browser wants to go: host without brackets, in lower case, without a final dot.
+/// The destination of a request: host without brackets, in lower case, without a final dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub host: String,
@@ -109,7 +109,7 @@ pub enum Denial {
     Address { host: String, address: IpAddr, reason: &'static str },
 }
 
-/// What may be reached: everything public, minus the host's own addresses, plus what is allowed by name.
+/// The reachable destinations: public addresses except the host's own, plus the allowed servers.
 #[derive(Clone, Debug, Default)]
 pub struct EgressRules {
     allow: Vec<Allowed>,
@@ -121,10 +121,10 @@ impl EgressRules {
     }
 
     fn allows(&self, target: &Target) -> bool {
-        self.allow.iter().any(|allowed| allowed.opens(target))
+        self.allow.iter().any(|allowed| allowed.permits(target))
     }
 
-    /// Judges the name before anything is resolved.
+    /// Checks the name before it is resolved.
     pub fn check_name(&self, target: &Target) -> Result<(), Denial> {
         if self.allows(target) {
             return Ok(());
@@ -135,7 +135,7 @@ impl EgressRules {
         }
     }
 
-    /// Keeps the addresses that may be dialled, in their order; an error when none is left.
+    /// Keeps the permitted addresses in their order; fails if none is left.
     pub fn check_addresses(
         &self,
         target: &Target,
@@ -166,13 +166,13 @@ impl EgressRules {
     }
 }
 
-/// The reason why an address is never dialled, if there is one.
+/// Why an address is never dialled, if it is denied.
 pub fn denied_address(address: IpAddr, own: &BTreeSet<IpAddr>) -> Option<&'static str> {
     let listed = pf::deny::denied(address).map(|reason| reason.text);
     listed.or_else(|| own.contains(&address).then_some("an address of this host"))
 }
 
-/// The reason why a name is never resolved, if there is one.
+/// Why a name is never resolved, if it is denied.
 pub fn denied_name(host: &str) -> Option<&'static str> {
     pf::deny::denied_name(host).map(|reason| reason.text)
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowed_server_is_opened_by_its_own_name_and_port_only() {
+    fn an_allowed_server_is_reached_only_by_its_own_name_and_port() {
         let rules = EgressRules::new(vec!["127.0.0.1:3000".parse().expect("allow")]);
         let target = |text: &str| Target::from_authority(text, None).expect(text);
         let loopback = |port| vec![SocketAddr::from(([127, 0, 0, 1], port))];

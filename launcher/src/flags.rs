@@ -1,30 +1,30 @@
-//! Which command line switches a caller may hand to the browser.
+//! Filters the command line switches that a caller passes to the browser.
 //!
-//! The list is a deny list on purpose: Chromium has more than a thousand switches, clients send dozens of harmless ones
-//! and new ones with every release. What is refused is what takes a wall away: Chromium's own sandbox, the isolation
-//! between sites, the privacy of the debugging channel, or the program that is executed.
+//! The filter is a deny list: Chromium has more than a thousand switches, and clients send dozens of harmless ones and
+//! new ones with every release. Refused are switches that weaken Chromium's own sandbox, site isolation or the privacy
+//! of the debugging channel, or that change the executed program.
 //!
-//! Switches are read the way Chromium reads them (`base::CommandLine`): white space around an argument is trimmed, `-x`
-//! and `--x` are the same, the first `=` ends the name, a lone `--` ends the switches. Names are compared without regard
-//! to case although Chromium on Linux does not: refusing a switch that would have been ignored costs nothing.
+//! Switches are parsed like Chromium does (`base::CommandLine`): white space around an argument is trimmed, `-x` and
+//! `--x` are the same, the first `=` ends the name, a lone `--` ends the switches. Names are compared case-insensitively
+//! although Chromium on Linux is case-sensitive: refusing a switch that Chromium ignores is harmless.
 
 use std::fmt;
 
 mod refused;
 pub use refused::{REFUSED_FEATURES, REFUSED_SWITCHES, Refused};
 
-/// What to do with a refused switch that well-known clients send without being asked to.
+/// How to treat refused switches that well-known clients send by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// Every refused switch is an error: for callers who write their own arguments.
+    /// Every refused switch is an error. For callers who write their own arguments.
     Refuse,
-    /// Switches that clients add by themselves (Playwright `--no-sandbox`, chromedp and go-rod
-    /// `--disable-features=site-per-process`) are left out with a notice, so that those clients work unchanged.
-    /// Leaving them out only ever makes the browser safer. All others are still errors.
+    /// Switches that clients send by default (Playwright `--no-sandbox`, chromedp and go-rod
+    /// `--disable-features=site-per-process`) are removed with a notice, so that these clients work unchanged.
+    /// Removing them only makes the browser safer. All others are errors.
     DropClientDefaults,
 }
 
-/// One switch as the caller wrote it, name in lower case.
+/// One switch, with its name in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
     pub name: String,
@@ -44,9 +44,9 @@ impl fmt::Display for Switch {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     pub switches: Vec<Switch>,
-    /// Addresses to open; everything that is not a switch.
+    /// Addresses to open: all arguments that are not switches.
     pub positional: Vec<String>,
-    /// What was left out, and why, in words for the user.
+    /// Notices for the user: what was removed and why.
     pub notices: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Flags {
         let mut only_positional = false;
         for argument in arguments {
             let argument = argument.as_ref();
-            // The characters base::TrimWhitespaceASCII removes.
+            // The characters that base::TrimWhitespaceASCII removes.
             let trimmed = argument.trim_matches(['\t', '\n', '\x0b', '\x0c', '\r', ' ']);
             if !only_positional && trimmed == "--" {
                 only_positional = true;
@@ -113,7 +113,7 @@ impl Flags {
         Ok(())
     }
 
-    /// The value of a switch; the last one counts, as in Chromium. `Some("")` for a switch without a value.
+    /// The value of the last occurrence of a switch, as in Chromium. `Some("")` for a switch without a value.
     pub fn value(&self, name: &str) -> Option<&str> {
         let last = self.switches.iter().rev().find(|switch| switch.name == name)?;
         Some(last.value.as_deref().unwrap_or_default())
@@ -123,27 +123,27 @@ impl Flags {
         self.value(name).is_some()
     }
 
-    /// Takes every occurrence of a switch out and returns the value that would have counted.
+    /// Removes every occurrence of a switch and returns its effective value.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let value = self.value(name).map(str::to_owned);
         self.switches.retain(|switch| switch.name != name);
         value
     }
 
-    /// Sets a switch, whatever the caller said about it.
+    /// Sets a switch and overrides the caller's value.
     pub fn set(&mut self, name: &str, value: Option<&str>) {
         self.switches.retain(|switch| switch.name != name);
         self.switches.push(Switch { name: name.to_owned(), value: value.map(str::to_owned) });
     }
 
-    /// Adds a switch that the caller may have chosen differently.
+    /// Adds a switch unless the caller set it.
     pub fn set_default(&mut self, name: &str, value: Option<&str>) {
         if !self.has(name) {
             self.set(name, value);
         }
     }
 
-    /// Adds a member to a comma-separated list switch. Chromium reads only the last list, so all are joined into one.
+    /// Adds a member to a comma-separated list switch. Chromium reads only the last occurrence, so all are joined.
     pub fn add_to_list(&mut self, name: &str, member: &str) {
         let mut members: Vec<String> = Vec::new();
         for switch in self.switches.iter().filter(|switch| switch.name == name) {
@@ -156,7 +156,7 @@ impl Flags {
         self.set(name, Some(&members.join(",")));
     }
 
-    /// The arguments for the browser. A `--` keeps an address that begins with a dash from becoming a switch.
+    /// The arguments for the browser. A `--` keeps addresses that begin with a dash from being read as switches.
     pub fn to_arguments(&self) -> Vec<String> {
         let mut arguments: Vec<String> = self.switches.iter().map(Switch::to_string).collect();
         if self
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refused_feature_is_refused_wherever_it_stands() {
+    fn every_refused_feature_is_refused_at_any_position() {
         for rule in REFUSED_FEATURES {
             for list in [
                 rule.name.to_owned(),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_send_by_default_passes_the_drop_in() {
+    fn the_drop_in_accepts_client_defaults() {
         // The defaults of Playwright, chromedp and go-rod that touch confinement.
         let arguments = [
             "--no-sandbox",
@@ -286,9 +286,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever goes in, nothing that Chromium would read as a refused switch comes out.
+        /// The output never contains an argument that Chromium would read as a refused switch.
         #[test]
-        fn nothing_refused_comes_out(arguments in proptest::collection::vec(any_argument(), 0..12)) {
+        fn the_output_contains_no_refused_switch(arguments in proptest::collection::vec(any_argument(), 0..12)) {
             for strictness in [Strictness::Refuse, Strictness::DropClientDefaults] {
                 if let Ok(flags) = Flags::parse(&arguments, strictness) {
                     crate::fuzzing::assert_harmless(&flags.to_arguments());
@@ -298,7 +298,7 @@ mod tests {
 
         /// A second pass changes nothing.
         #[test]
-        fn filtering_twice_is_filtering_once(arguments in proptest::collection::vec(any_argument(), 0..12)) {
+        fn filtering_is_idempotent(arguments in proptest::collection::vec(any_argument(), 0..12)) {
             if let Ok(flags) = Flags::parse(&arguments, Strictness::DropClientDefaults) {
                 let again = Flags::parse(&flags.to_arguments(), Strictness::Refuse).expect("what passed once passes again");
                 prop_assert_eq!(again.to_arguments(), flags.to_arguments());

@@ -1,7 +1,7 @@
-//! The folders of the host that a browser may write to: which ones are acceptable, and who owns them.
+//! Checks the folders of the host that a browser may write to, and changes their owner.
 //!
-//! Clients choose folders on the command line (`--user-data-dir`). Whatever is named there becomes writable for a program
-//! that shows untrusted pages, so a slip like `--user-data-dir=$HOME` must not become a hole.
+//! Clients choose folders on the command line (`--user-data-dir`). Such a folder becomes writable for a program that
+//! shows untrusted pages, so mistakes like `--user-data-dir=$HOME` are refused.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,12 +14,12 @@ use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{Gid, Uid, fchown, fchownat};
 
-/// What a folder is for; decides what may already be in it.
+/// The purpose of a folder; it determines what the folder may already contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A browser profile: empty, new, or one that a browser has used before.
+    /// A browser profile: new, empty, or used by a browser before.
     Profile,
-    /// A folder that the user named as a place for files.
+    /// A folder for files that the user configured.
     Files,
 }
 
@@ -27,17 +27,17 @@ pub(crate) enum Purpose {
 pub enum FolderError {
     #[error("{path} cannot be given to the browser: {problem}")]
     Refused { path: PathBuf, problem: String },
-    #[error("{path}: {source}")]
+    #[error("cannot prepare {path}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error("{path} is in use by another confined browser; give each its own")]
     InUse { path: PathBuf },
 }
 
-/// Folders that belong to the system: neither they nor anything below becomes writable.
+/// Folders of the system. Neither they nor anything below them becomes writable.
 const SYSTEM: &[&str] = &[
     "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/dev", "/proc", "/sys",
 ];
-/// Folders that hold other people's folders: never whole, but something below may be given.
+/// Folders that contain folders of several users. They are refused, but a folder below may be allowed.
 const SHARED: &[&str] = &[
     "/",
     "/home",
@@ -53,7 +53,7 @@ const SHARED: &[&str] = &[
     "/mnt",
     "/media",
 ];
-/// Folders in a home that hold secrets: neither they nor anything below.
+/// Folders in a home that contain secrets. Neither they nor anything below them becomes writable.
 const SECRET: &[&str] = &[
     ".ssh",
     ".aws",
@@ -66,18 +66,18 @@ const SECRET: &[&str] = &[
     ".local/share/keyrings",
     ".mozilla",
 ];
-/// Folders in a home that are never given whole.
+/// Folders in a home that are refused, although a folder below may be allowed.
 const HOME_SHARED: &[&str] = &["", ".config", ".local", ".local/share", ".cache"];
-/// What a browser leaves in a profile; one of them is enough.
+/// Files of a browser profile; one of them identifies it.
 const PROFILE_MARKS: &[&str] =
     &["Local State", "Default", "First Run", "Preferences", "DevToolsActivePort", "Last Version"];
 
-/// Checks a folder and makes it if it is not there. Returns its one true path.
+/// Checks a folder and creates it if needed. Returns its resolved path.
 pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderError> {
     let refused = |problem: String| FolderError::Refused { path: path.to_owned(), problem };
     let io = |source| FolderError::Io { path: path.to_owned(), source };
     let absolute = std::path::absolute(path).map_err(io)?;
-    // What exists of it is resolved before anything is made, so that a link cannot lead the making elsewhere.
+    // Links in the existing part are resolved before the checks, so that nothing is created outside the checked path.
     let existing =
         absolute.ancestors().find(|part| part.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
     let missing = absolute.strip_prefix(existing).expect("an ancestor is a prefix");
@@ -91,7 +91,7 @@ pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderEr
     if real.to_str().is_none() {
         return Err(refused("its name is not valid UTF-8".into()));
     }
-    refuse_by_place(&real).map_err(refused)?;
+    refuse_by_location(&real).map_err(refused)?;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&real).map_err(io)?;
     let meta = real.symlink_metadata().map_err(io)?;
     if !meta.is_dir() {
@@ -107,23 +107,23 @@ pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderEr
             || PROFILE_MARKS.iter().any(|mark| real.join(mark).symlink_metadata().is_ok());
         if entries.peek().is_some() && !used_by_a_browser() {
             return Err(refused(
-                "it holds files, but none of a browser profile; name an empty folder or a new one".into(),
+                "it contains files, but none of a browser profile; use an empty or a new folder".into(),
             ));
         }
     }
     Ok(real)
 }
 
-fn refuse_by_place(real: &Path) -> Result<(), String> {
+fn refuse_by_location(real: &Path) -> Result<(), String> {
     if let Some(system) = SYSTEM.iter().find(|system| real.starts_with(system)) {
         return Err(format!("it is in {system}, which belongs to the system"));
     }
     if SHARED.iter().any(|shared| real == Path::new(shared)) {
-        return Err("it holds the folders of others; name one below it".into());
+        return Err("it holds the folders of others; use a folder below it".into());
     }
     for home in homes() {
         if home.starts_with(real) || HOME_SHARED.iter().any(|part| real == home.join(part)) {
-            return Err("it is a home folder or holds one; name an own folder for the browser".into());
+            return Err("it is or contains a home folder; use a separate folder for the browser".into());
         }
         if let Some(secret) = SECRET.iter().find(|part| real.starts_with(home.join(part))) {
             return Err(format!("it is in ~/{secret}, which holds secrets"));
@@ -132,7 +132,7 @@ fn refuse_by_place(real: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The home of the environment and the one of the user database, which need not agree.
+/// The home folders of the environment and of the user database, which may differ.
 fn homes() -> Vec<PathBuf> {
     let named = std::env::var_os("HOME")
         .map(PathBuf::from)
@@ -143,14 +143,14 @@ fn homes() -> Vec<PathBuf> {
     named.into_iter().chain(database).map(canonical).collect()
 }
 
-/// Uids that no distribution hands out, from systemd's table of ranges; one for each browser that root starts.
+/// Uids that no distribution assigns (systemd's table of ranges). Each browser that root starts gets one.
 const PRIVATE_UIDS: std::ops::RangeInclusive<u32> = 60578..=61183;
 
 pub(crate) fn is_private_uid(uid: u32) -> bool {
     PRIVATE_UIDS.contains(&uid)
 }
 
-/// A uid that no other confined browser on this machine has while this value lives.
+/// A uid that no other confined browser on this machine uses while this value exists.
 #[derive(Debug)]
 pub(crate) struct PrivateUid {
     pub(crate) uid: u32,
@@ -158,7 +158,7 @@ pub(crate) struct PrivateUid {
 }
 
 impl PrivateUid {
-    /// Root only. The kernel frees the lock with the process, whatever ends it.
+    /// Root only. The kernel releases the lock when the process ends.
     pub(crate) fn take() -> Result<PrivateUid, FolderError> {
         Self::take_in(Path::new("/run/browser-launcher"))
     }
@@ -186,9 +186,9 @@ impl PrivateUid {
     }
 }
 
-/// Keeps other confined browsers off a folder while the returned lock lives. Chromium's own lock in a profile names a
-/// host and a process id, which mean nothing across sandboxes.
-pub(crate) fn hold(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
+/// Locks a folder against other confined browsers while the returned value exists. Chromium's own profile lock contains
+/// a host name and a process id, which have no meaning across sandboxes.
+pub(crate) fn lock(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
     let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let folder = open(path, flags, Mode::empty()).map_err(io)?;
@@ -198,15 +198,15 @@ pub(crate) fn hold(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
     })
 }
 
-/// Gives a folder that is held, and everything in it, to the private uid of a browser. Links are not followed; what
-/// belongs to somebody else is an error, not a gift.
-pub(crate) fn give_to(folder: &Flock<OwnedFd>, path: &Path, uid: u32) -> Result<(), FolderError> {
+/// Changes the owner of a locked folder and its content to the private uid of a browser. Links below the folder are not
+/// followed. A file of another user or with a second hard link is an error.
+pub(crate) fn change_owner(folder: &Flock<OwnedFd>, path: &Path, uid: u32) -> Result<(), FolderError> {
     let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
-    give_entries(folder.as_fd(), path, uid)?;
+    change_owner_below(folder.as_fd(), path, uid)?;
     fchown(folder.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(io)
 }
 
-fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), FolderError> {
+fn change_owner_below(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), FolderError> {
     let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut entries = Dir::openat(folder, ".", flags, Mode::empty()).map_err(io)?;
@@ -222,7 +222,7 @@ fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), Fol
         let linked_elsewhere = kind == SFlag::S_IFREG && stat.st_nlink > 1;
         if linked_elsewhere || (stat.st_uid != 0 && !is_private_uid(stat.st_uid)) {
             let problem = if linked_elsewhere {
-                "it has a second name elsewhere".into()
+                "it has a second hard link".into()
             } else {
                 format!("it belongs to uid {}", stat.st_uid)
             };
@@ -230,7 +230,7 @@ fn give_entries(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), Fol
         }
         if kind == SFlag::S_IFDIR {
             let inner = Dir::openat(folder, name, flags, Mode::empty()).map_err(io)?;
-            give_entries(inner.as_fd(), &shown, uid)?;
+            change_owner_below(inner.as_fd(), &shown, uid)?;
         }
         if stat.st_uid != uid {
             fchownat(
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_others_are_refused() {
+    fn folders_of_the_system_and_of_others_are_refused() {
         for path in [
             "/",
             "/etc/x",
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_or_empty_folder_and_a_used_profile_are_taken() {
+    fn a_new_folder_and_a_used_profile_are_accepted() {
         let base = tempfile::tempdir().expect("folder");
         let fresh = prepare(&base.path().join("a/b"), Purpose::Profile).expect("new");
         assert_eq!(fresh.metadata().expect("meta").mode() & 0o777, 0o700);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_other_files_is_no_profile() {
+    fn a_folder_with_other_files_is_not_a_profile() {
         let base = tempfile::tempdir().expect("folder");
         fs::write(base.path().join("thesis.txt"), "x").expect("write");
         assert!(problem(base.path(), Purpose::Profile).contains("none of a browser profile"));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_judged_by_where_they_lead() {
+    fn links_are_checked_by_their_target() {
         let base = tempfile::tempdir().expect("folder");
         std::os::unix::fs::symlink("/etc", base.path().join("link")).expect("link");
         assert!(problem(base.path().join("link"), Purpose::Files).contains("belongs to the system"));
@@ -315,9 +315,9 @@ mod tests {
         assert_eq!(PrivateUid::take_in(base.path()).expect("again").uid, freed);
     }
 
-    /// Needs root to change owners; as an ordinary user the call is never made.
+    /// Changing owners needs root; the launcher does it only as root.
     #[test]
-    fn giving_a_folder_away_stops_at_what_is_not_ours() {
+    fn change_owner_does_not_follow_links_and_refuses_hard_links() {
         if !nix::unistd::geteuid().is_root() {
             return assert!(PrivateUid::take().is_err(), "only root has private uids");
         }
@@ -327,13 +327,18 @@ mod tests {
         fs::write(base.path().join("sub/file"), "x").expect("write");
         std::os::unix::fs::symlink("/etc/hostname", base.path().join("link")).expect("link");
         let before = fs::metadata("/etc/hostname").expect("meta").uid();
-        let lock = hold(base.path()).expect("held");
-        give_to(&lock, base.path(), uid).expect("given");
+        let held = lock(base.path()).expect("locked");
+        change_owner(&held, base.path(), uid).expect("given");
         assert_eq!(base.path().join("sub/file").metadata().expect("meta").uid(), uid);
         assert_eq!(base.path().metadata().expect("meta").uid(), uid);
         assert_eq!(fs::metadata("/etc/hostname").expect("meta").uid(), before, "the link was not followed");
-        assert!(matches!(hold(base.path()), Err(FolderError::InUse { .. })));
+        assert!(matches!(lock(base.path()), Err(FolderError::InUse { .. })));
         fs::hard_link(base.path().join("sub/file"), base.path().join("second")).expect("link");
-        assert!(give_to(&lock, base.path(), uid).expect_err("hard link").to_string().contains("second name"));
+        assert!(
+            change_owner(&held, base.path(), uid)
+                .expect_err("hard link")
+                .to_string()
+                .contains("second hard link")
+        );
     }
 }

@@ -1,7 +1,6 @@
-//! What the fuzz targets and the replay of their corpus do with one input. Not part of the library's interface.
+//! Shared by the fuzz targets and the replay of their corpus. Not part of the public interface.
 //!
-//! The filter is judged by a second, independent reading of the command line that shares the tables with it and nothing
-//! else.
+//! The filter is checked by an independent parser of the command line, which shares only the tables with it.
 
 use std::path::Path;
 
@@ -18,8 +17,8 @@ pub fn flags(input: &[u8]) {
         if let Ok(flags) = Flags::parse(&arguments, strictness) {
             let out = flags.to_arguments();
             assert_harmless(&out);
-            let again = Flags::parse(&out, Strictness::Refuse).expect("what passed once passes again");
-            assert_eq!(again.to_arguments(), out, "filtering twice is filtering once");
+            let again = Flags::parse(&out, Strictness::Refuse).expect("filtered arguments pass again");
+            assert_eq!(again.to_arguments(), out, "filtering is idempotent");
         }
     }
 }
@@ -37,7 +36,7 @@ pub fn config(input: &[u8]) {
     }
 }
 
-/// Panics when Chromium would read a refused switch or feature out of these arguments.
+/// Panics if Chromium would read a refused switch or feature from these arguments.
 pub fn assert_harmless(arguments: &[String]) {
     for argument in arguments {
         let bytes = argument.as_bytes();

@@ -1,19 +1,19 @@
-//! The descriptors 3 and 4 of a pipe client, taken over from the process that started us.
+//! The inherited descriptors 3 and 4 of a pipe client.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
-/// Descriptor 3 (the client's messages) and 4 (our answers), closed on exec from now on; `None` if either is not open.
+/// Descriptor 3 (requests of the client) and 4 (responses), now close-on-exec; `None` if either is not open.
 ///
-/// To be called once, at the start of `main`, before anything else opens a descriptor.
+/// Call this once at the start of `main`, before anything opens a descriptor.
 pub fn debugging_pipe() -> Option<(OwnedFd, OwnedFd)> {
     let take = |number| {
-        // SAFETY: the number is only asked about; fcntl answers EBADF if it is not open.
+        // SAFETY: only passed to fcntl, which returns EBADF if it is not open.
         let candidate = unsafe { BorrowedFd::borrow_raw(number) };
         fcntl(candidate, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
-        // SAFETY: it is open, came with the process, and nobody else in this program uses it.
+        // SAFETY: it is open, was inherited by the process, and nothing else in this program owns it.
         Some(unsafe { OwnedFd::from_raw_fd(number) })
     };
     let (input, output) = (take(3), take(4));

@@ -1,4 +1,4 @@
-//! `Launcher` → `Browser`.
+//! Starts a browser: `Launcher` and `Browser`.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
-use sandbox::{Launch, Layer, LayerState, LimitKeeper, Network, Sandbox, Stdio};
+use sandbox::{Launch, Layer, LayerState, LimitEnforcer, Network, Sandbox, Stdio};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::blueprint::{Blueprint, Debugging, Wishes};
+use crate::blueprint::{Blueprint, Debugging, LaunchRequest};
 use crate::cdp::{CdpError, Connection};
 use crate::chromium::{Chromium, DiscoveryError, Flavor};
 use crate::config::{Config, NetworkMode};
@@ -22,14 +22,14 @@ use crate::egress::EgressRules;
 use crate::flags::{FlagError, Flags, Strictness};
 use crate::folders::FolderError;
 use crate::log::Log;
-use crate::ready::{Observer, RendererProof, Sight};
+use crate::ready::{Observer, RendererProof, RendererState};
 use crate::services::{Relay, Services};
 
-/// How long a browser may take to answer, on a machine that is busy with other things.
+/// How long a browser may take to respond, even on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(180);
 const RENDERER_LIMIT: Duration = Duration::from_secs(120);
 
-/// Why there is no browser. Whatever had been started is gone when this is returned.
+/// Why a browser could not be started. Everything that was started has ended when this is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -45,18 +45,18 @@ pub enum LaunchError {
     Display(String),
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
-    #[error("the debugging port {port} cannot be opened on 127.0.0.1: {source}")]
+    #[error("the debugging port {port} cannot be opened on 127.0.0.1")]
     Port { port: u16, source: std::io::Error },
-    #[error("the browser did not start: {problem}{}", last_words(.log))]
+    #[error("the browser did not start: {problem}{}", log_excerpt(.log))]
     Browser { problem: String, log: String },
-    #[error("Chromium's own sandbox is not alive: {seen}; the browser was ended{}", last_words(.log))]
+    #[error("Chromium's own sandbox is not active: {seen}; the browser was killed{}", log_excerpt(.log))]
     InnerSandbox { seen: String, log: String },
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io { what: String, source: std::io::Error },
 }
 
 impl LaunchError {
-    /// The layer of the sandbox that this machine lacks, when that is the reason.
+    /// The layer of the sandbox that this machine lacks, if that is the cause.
     pub fn missing_layer(&self) -> Option<Layer> {
         match self {
             LaunchError::Sandbox(error) => error.missing_layer(),
@@ -77,18 +77,18 @@ impl LaunchError {
     }
 }
 
-fn last_words(log: &str) -> String {
-    if log.is_empty() { String::new() } else { format!("\nIts last words:\n{log}") }
+fn log_excerpt(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("\nThe end of its log:\n{log}") }
 }
 
 fn io_error(what: &str) -> impl FnOnce(std::io::Error) -> LaunchError {
     move |source| LaunchError::Io { what: what.to_owned(), source }
 }
 
-/// What happens to the browser's standard output and standard error.
+/// The destination of the browser's standard output and standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// Nobody reads it; the end of the error log is kept for messages.
+    /// Discarded, except for the end of the error log, which is kept for messages.
     #[default]
     Discard,
     /// The launcher's own.
@@ -112,7 +112,7 @@ pub enum Output {
 #[derive(Debug)]
 pub struct Launcher {
     config: Config,
-    wishes: Wishes,
+    request: LaunchRequest,
     output: Output,
     network_namespace: Option<OwnedFd>,
     cgroup_parent: Option<PathBuf>,
@@ -122,14 +122,14 @@ impl Launcher {
     pub fn new(config: Config) -> Self {
         Launcher {
             config,
-            wishes: Wishes::default(),
+            request: LaunchRequest::default(),
             output: Output::Discard,
             network_namespace: None,
             cgroup_parent: None,
         }
     }
 
-    /// The switches and addresses for the browser, filtered; refused ones are errors.
+    /// The switches and addresses for the browser. Refused switches are errors.
     pub fn arguments<S: AsRef<str>>(
         self,
         arguments: impl IntoIterator<Item = S>,
@@ -140,45 +140,45 @@ impl Launcher {
 
     /// Arguments that were filtered already.
     pub(crate) fn flags(mut self, mut flags: Flags) -> Result<Self, LaunchError> {
-        self.wishes.debugging = Debugging::take_from(&mut flags)?;
-        self.wishes.flags = flags;
+        self.request.debugging = Debugging::take_from(&mut flags)?;
+        self.request.flags = flags;
         Ok(self)
     }
 
-    /// Which build to prefer; the whole browser unless told otherwise.
+    /// The preferred build; the full browser by default.
     pub fn flavor(mut self, flavor: Flavor) -> Self {
-        self.wishes.flavor = Some(flavor);
+        self.request.flavor = Some(flavor);
         self
     }
 
-    /// The folder of the profile. Without one the profile is in memory and gone with the browser.
+    /// The folder of the profile. Without one the profile is in memory and lost when the browser ends.
     pub fn profile(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.wishes.profile = Some(folder.into());
+        self.request.profile = Some(folder.into());
         self
     }
 
-    /// The uid of the browser outside, for launchers that run as root and have one to give. Else a free private one.
+    /// The uid of the browser outside, for launchers that run as root. By default a free private uid.
     pub fn host_uid(mut self, uid: u32) -> Self {
-        self.wishes.host_uid = Some(uid);
+        self.request.host_uid = Some(uid);
         self
     }
 
-    /// A network namespace that the caller prepared, with its filter outside of it. Replaces the configured mode.
+    /// A network namespace that the caller prepared and filters. Overrides the configured mode.
     pub fn network_namespace(mut self, namespace: OwnedFd) -> Self {
         self.network_namespace = Some(namespace);
-        self.wishes.filtered = true;
+        self.request.filtered = true;
         self
     }
 
-    /// The resolver that the browser asks in that namespace. Without one it resolves nothing.
+    /// The DNS resolver in that namespace. Without one the browser resolves no names.
     pub fn resolver(mut self, address: std::net::IpAddr) -> Self {
-        self.wishes.resolver = Some(address);
+        self.request.resolver = Some(address);
         self
     }
 
-    /// How many files one process of the browser may have open.
+    /// Maximum number of open files of one browser process.
     pub fn open_files(mut self, most: u64) -> Self {
-        self.wishes.open_files = Some(most);
+        self.request.open_files = Some(most);
         self
     }
 
@@ -188,22 +188,22 @@ impl Launcher {
         self
     }
 
-    /// What happens to the browser's output.
+    /// The destination of the browser's output.
     pub fn output(mut self, output: Output) -> Self {
         self.output = output;
         self
     }
 
     pub(crate) fn stage_downloads(mut self) -> Self {
-        self.wishes.stage_downloads = self.wishes.debugging == Debugging::Pipe;
+        self.request.stage_downloads = self.request.debugging == Debugging::Pipe;
         self
     }
 
-    /// Says in plain words what the browser will see and may do, with the exact arguments. Starts nothing.
+    /// Lists what the browser will see and may do, with the exact arguments. Starts nothing.
     pub fn explain(mut self) -> Result<String, LaunchError> {
-        self.wishes.only_explain = true;
+        self.request.only_explain = true;
         let allow = self.config.allow.clone();
-        let blueprint = Blueprint::new(&self.config, self.wishes)?;
+        let blueprint = Blueprint::new(&self.config, self.request)?;
         let mut text = format!("Browser: {}\n", blueprint.chromium.executable.display());
         for notice in &blueprint.notices {
             text.push_str(&format!("Note: {notice}\n"));
@@ -220,13 +220,13 @@ impl Launcher {
         Ok(text)
     }
 
-    /// Starts the browser. Ok means that it answers, and that a renderer was seen in a sandbox of its own.
+    /// Starts the browser. Ok means that it responds and that a renderer was observed in Chromium's own sandbox.
     pub fn launch(mut self) -> Result<Browser, LaunchError> {
         let started = Instant::now();
         let relay = self.open_relay()?;
         let rules = EgressRules::new(self.config.allow.clone());
-        let debugging = self.wishes.debugging;
-        let blueprint = Blueprint::new(&self.config, self.wishes)?;
+        let debugging = self.request.debugging;
+        let blueprint = Blueprint::new(&self.config, self.request)?;
         let plan = blueprint.plan()?;
 
         let pipe =
@@ -286,37 +286,37 @@ impl Launcher {
         Ok(browser)
     }
 
-    /// Port clients connect outside; the browser listens inside. Both use one number, so that every address which the
-    /// browser tells is right outside too.
+    /// Port clients connect outside; the browser listens inside. Both use the same port, so that addresses in the
+    /// browser's responses are valid outside too.
     fn open_relay(&mut self) -> Result<Option<Relay>, LaunchError> {
-        let Debugging::Port(wanted) = self.wishes.debugging else {
+        let Debugging::Port(wanted) = self.request.debugging else {
             return Ok(None);
         };
-        if self.config.network == NetworkMode::Host && !self.wishes.filtered {
+        if self.config.network == NetworkMode::Host && !self.request.filtered {
             return Ok(None);
         }
         let failed = |source| LaunchError::Port { port: wanted, source };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
-        self.wishes.debugging = Debugging::Port(port);
+        self.request.debugging = Debugging::Port(port);
         Ok(Some(Relay { listener, port }))
     }
 }
 
-/// Where the time of a launch went.
+/// The duration of each phase of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timings {
     /// Finding the browser, checking folders, planning.
     pub prepare: Duration,
     /// From there to the execution of the browser.
     pub confine: Duration,
-    /// From the very start to the first answer of the browser.
+    /// From the beginning to the browser's first response.
     pub answer: Duration,
-    /// From the very start to the proof that a renderer is confined.
+    /// From the beginning to the proof that a renderer is confined.
     pub verify: Duration,
 }
 
-/// A confined browser. Dropping it ends it.
+/// A confined browser. Dropping it kills the browser.
 #[derive(Debug)]
 pub struct Browser {
     sandbox: Arc<Mutex<Sandbox>>,
@@ -333,7 +333,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Waits for the browser's answer and for a renderer that is seen in a sandbox of its own.
+    /// Waits for the browser's response and for a renderer in Chromium's own sandbox.
     fn prove(&mut self, started: Instant) -> Result<(), LaunchError> {
         let version = self
             .cdp()
@@ -355,8 +355,8 @@ impl Browser {
     }
 
     fn prove_renderer(&mut self) -> Result<RendererProof, LaunchError> {
-        let observer = Observer::new(self.pid).map_err(io_error("a look at the browser process"))?;
-        if let Sight::Confined(proof) = observer.look() {
+        let observer = Observer::new(self.pid).map_err(io_error("inspecting the browser process"))?;
+        if let RendererState::Confined(proof) = observer.inspect() {
             return Ok(proof);
         }
         let limit = RENDERER_LIMIT;
@@ -365,7 +365,7 @@ impl Browser {
         let has_page = targets["targetInfos"]
             .as_array()
             .is_some_and(|list| list.iter().any(|target| target["type"] == "page"));
-        // A browser without a page has no renderer to look at, so it gets a blank page for a moment.
+        // A browser without a page has no renderer, so a blank page is opened temporarily.
         let blank = match has_page {
             true => None,
             false => {
@@ -382,7 +382,7 @@ impl Browser {
         proof.map_err(|seen| LaunchError::InnerSandbox { seen, log: self.log.tail() })
     }
 
-    /// Why a browser that was executed cannot be used.
+    /// The error for a browser that was executed but does not respond.
     fn failed(&self, error: &CdpError) -> LaunchError {
         let log = self.log.tail();
         match log.contains("No usable sandbox") {
@@ -395,17 +395,17 @@ impl Browser {
         self.sandbox.lock().expect("no holder of the lock panics")
     }
 
-    /// The debugging pipe. Panics after `take_cdp`, and for a headless command, which has none.
+    /// The debugging pipe. Panics after `take_cdp` and for a headless command, which has none.
     pub fn cdp(&mut self) -> &mut Connection {
         self.cdp.as_mut().expect("the pipe was taken, or there is none")
     }
 
-    /// Takes the debugging pipe out. The browser ends when its writing end is closed.
+    /// Takes the debugging pipe. The browser ends when the writing end is closed.
     pub fn take_cdp(&mut self) -> Option<Connection> {
         self.cdp.take()
     }
 
-    /// Product and version, in the browser's own words.
+    /// Product and version as reported by the browser.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -415,13 +415,13 @@ impl Browser {
         &self.blueprint.chromium
     }
 
-    /// Every layer of the sandbox and whether it is in force.
+    /// Every layer of the sandbox and its state.
     pub fn layers(&self) -> Vec<(Layer, LayerState)> {
         self.sandbox().layers().to_vec()
     }
 
-    /// Who keeps the limits.
-    pub fn limits(&self) -> LimitKeeper {
+    /// What enforces the limits.
+    pub fn limits(&self) -> LimitEnforcer {
         self.sandbox().limits().clone()
     }
 
@@ -435,7 +435,7 @@ impl Browser {
         self.endpoint.as_deref()
     }
 
-    /// What the user should know.
+    /// Notices for the user.
     pub fn notices(&self) -> &[String] {
         &self.blueprint.notices
     }
@@ -444,22 +444,22 @@ impl Browser {
         self.timings
     }
 
-    /// The browser process, in the host's numbering.
+    /// The browser's process id on the host.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The child of this process that ends with the whole sandbox.
+    /// The guard process: a child of this process that ends after the whole sandbox.
     pub fn guard_pid(&self) -> u32 {
         self.sandbox().guard_pid()
     }
 
-    /// Where the sandbox's own share of the launch went.
+    /// The duration of each phase of the sandbox's own start.
     pub fn sandbox_timings(&self) -> sandbox::Timings {
         self.sandbox().timings()
     }
 
-    /// The end of what the browser wrote to its standard error.
+    /// The end of the browser's error output.
     pub fn log_tail(&self) -> String {
         self.log.tail()
     }
@@ -468,7 +468,7 @@ impl Browser {
         &self.blueprint
     }
 
-    /// Readable when the browser and everything it started have ended.
+    /// Readable once the browser and everything it started have ended.
     pub(crate) fn pidfd(&self) -> &OwnedFd {
         &self.pidfd
     }
@@ -495,7 +495,7 @@ impl Browser {
         self.sandbox().stop(grace)
     }
 
-    /// For headless commands: looks at the renderers while the command runs, and fails if none is ever seen confined.
+    /// For headless commands: inspects the renderers while the command runs, and fails if none becomes confined.
     pub(crate) fn prove_while_running(&mut self) -> Result<Option<ExitStatus>, LaunchError> {
         let observer = Observer::new(self.pid);
         let deadline = Instant::now() + RENDERER_LIMIT;
@@ -503,13 +503,13 @@ impl Browser {
             if let Some(status) = self.try_wait().map_err(io_error("the browser"))? {
                 return Ok(Some(status));
             }
-            let seen = match observer.as_ref().map(Observer::look) {
-                Ok(Sight::Confined(proof)) => {
+            let seen = match observer.as_ref().map(Observer::inspect) {
+                Ok(RendererState::Confined(proof)) => {
                     self.renderer = Some(proof);
                     return Ok(None);
                 }
-                Ok(Sight::NothingYet(seen)) => seen,
-                // It ended between the two looks.
+                Ok(RendererState::NotConfined(seen)) => seen,
+                // The browser had already ended when the observer was created.
                 Err(error) => error.to_string(),
             };
             if Instant::now() >= deadline {
@@ -521,10 +521,10 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// At once and here, not when the last thread that knows the sandbox happens to end.
+    /// Kills the sandbox immediately; other threads may still hold a reference to it.
     fn drop(&mut self) {
         if let Ok(mut sandbox) = self.sandbox.lock() {
-            // An error means that it is gone already.
+            // An error means that it has already ended.
             let _ = sandbox.kill();
         }
     }

@@ -1,8 +1,8 @@
-//! Chromium, confined, with its own sandbox alive.
+//! Starts Chromium in a sandbox and keeps Chromium's own sandbox active inside it.
 //!
-//! [`Launcher`] starts a browser and returns a [`Browser`] only when the browser answers over its debugging pipe *and*
-//! a renderer was seen in a user namespace of its own with a system call filter of its own. The same crate builds
-//! `browser-launcher`, which also serves as `executablePath` of Playwright, Puppeteer, Selenium and others.
+//! [`Launcher`] returns a [`Browser`] only after the browser responds over its debugging pipe *and* a renderer was
+//! observed in its own user namespace with its own system call filter. The same crate builds `browser-launcher`, which
+//! can be the `executablePath` of Playwright, Puppeteer, Selenium and others.
 #![cfg(target_os = "linux")]
 
 mod blueprint;
@@ -33,3 +33,4 @@ pub use config::Config;
 pub use folders::FolderError;
 pub use launch::{Browser, LaunchError, Launcher, Output, Timings};
 pub use ready::{RendererProof, prove_renderer};
+pub use sandbox::error_chain;

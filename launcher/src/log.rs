@@ -1,5 +1,5 @@
-//! What the browser writes to its standard error: kept for error messages, passed on if wanted, and searched for the
-//! line by which port clients learn the address.
+//! The browser's error output: its end is kept for error messages, it can be passed on, and it is searched for the
+//! line that announces the debugging port.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -7,72 +7,72 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Enough for the last words of a browser, not for its life story.
+/// How many bytes of the end of the log are kept.
 const KEPT: usize = 8 * 1024;
 const ANNOUNCEMENT: &str = "DevTools listening on ";
-/// There is no message bus inside, by design; the browser does without and says so dozens of times.
+/// There is no message bus inside, and the browser reports that dozens of times.
 const NOISE: &[&str] = &["ERROR:dbus/bus.cc", "ERROR:dbus/object_proxy.cc"];
 
 #[derive(Debug)]
 pub(crate) struct Log {
-    shared: Arc<Shared>,
+    reader: Arc<LogReader>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct LogReader {
+    state: Mutex<LogContent>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LogContent {
     tail: String,
     announced: Option<String>,
     ended: bool,
 }
 
 impl Log {
-    /// Reads until the browser closes its end. The announcement is never passed on: it is the launcher's to make, when
-    /// the browser has proved itself.
+    /// Reads until the browser closes its end. The announcement is not passed on: the launcher makes it after it has
+    /// verified the browser.
     pub(crate) fn follow(from: OwnedFd, pass_on: bool) -> std::io::Result<Log> {
-        let shared = Arc::new(Shared::default());
-        let writer = Arc::clone(&shared);
+        let reader = Arc::new(LogReader::default());
+        let writer = Arc::clone(&reader);
         let thread = std::thread::Builder::new().name("browser-log".into()).stack_size(128 * 1024);
         thread.spawn(move || writer.read(BufReader::new(File::from(from)), pass_on))?;
-        Ok(Log { shared })
+        Ok(Log { reader })
     }
 
     /// The last lines.
     pub(crate) fn tail(&self) -> String {
-        // The last words of a browser that just ended may still be on their way.
+        // The last lines of a browser that just ended may not have been read yet.
         let (state, _) = self
-            .shared
+            .reader
             .changed
-            .wait_timeout_while(self.shared.lock(), Duration::from_millis(200), |state| !state.ended)
+            .wait_timeout_while(self.reader.lock(), Duration::from_millis(200), |state| !state.ended)
             .expect("the log thread does not panic");
         state.tail.trim_end().to_owned()
     }
 
     /// The address that the browser announced for its debugging port.
     pub(crate) fn announced(&self, limit: Duration) -> Option<String> {
-        let waiting = |state: &mut State| state.announced.is_none() && !state.ended;
+        let waiting = |state: &mut LogContent| state.announced.is_none() && !state.ended;
         let (state, _) = self
-            .shared
+            .reader
             .changed
-            .wait_timeout_while(self.shared.lock(), limit, waiting)
+            .wait_timeout_while(self.reader.lock(), limit, waiting)
             .expect("the log thread does not panic");
         state.announced.clone()
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LogReader {
+    fn lock(&self) -> MutexGuard<'_, LogContent> {
         self.state.lock().expect("the log thread does not panic")
     }
 
     fn read(&self, mut from: impl BufRead, pass_on: bool) {
         let mut line = Vec::new();
-        // A line without end is cut rather than collected.
+        // A line longer than the limit is split.
         while let Ok(1..) = std::io::Read::take(&mut from, KEPT as u64).read_until(b'\n', &mut line) {
             let text = String::from_utf8_lossy(&line);
             if let Some(address) = text.trim().strip_prefix(ANNOUNCEMENT) {
@@ -80,7 +80,7 @@ impl Shared {
             } else if !NOISE.iter().any(|noise| text.contains(noise)) {
                 self.lock().keep(&text);
                 if pass_on {
-                    // Nobody to tell when our own standard error is gone.
+                    // A closed standard error is not a reason to stop reading.
                     let _ = std::io::stderr().write_all(&line);
                 }
             }
@@ -92,7 +92,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl LogContent {
     fn keep(&mut self, text: &str) {
         self.tail.push_str(text);
         if self.tail.len() > KEPT {
@@ -127,12 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_is_kept_and_bad_text_does_no_harm() {
+    fn only_the_end_is_kept_and_invalid_utf8_is_accepted() {
         let mut text = "é".repeat(KEPT).into_bytes();
-        text.extend_from_slice(b"\xff\xfe\nlast words");
+        text.extend_from_slice(b"\xff\xfe\nlast line");
         let log = log_of(&text);
         assert_eq!(log.announced(Duration::from_secs(5)), None);
         let tail = log.tail();
-        assert!(tail.len() <= KEPT && tail.ends_with("last words"), "{}", tail.len());
+        assert!(tail.len() <= KEPT && tail.ends_with("last line"), "{}", tail.len());
     }
 }

@@ -1,4 +1,4 @@
-//! `browser-launcher`: the command line, and the drop-in browser.
+//! `browser-launcher`: the command line and the drop-in browser.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,10 +9,10 @@ use launcher::config::Config;
 use launcher::flags::Strictness;
 use launcher::{LaunchError, Launcher, doctor, dropin, inherited};
 
-/// Starts Chromium confined, with its own sandbox alive.
+/// Starts Chromium in a sandbox and keeps Chromium's own sandbox active.
 ///
-/// Under any other name than `browser-launcher` (for instance `chromium-sandboxed`), or when the first argument is a
-/// browser switch, it behaves like the browser itself: name it as `executablePath` of Playwright or Puppeteer, as
+/// Under any other name than `browser-launcher` (for instance `chromium-sandboxed`), or if the first argument is a
+/// browser switch, it behaves like the browser itself: use it as `executablePath` of Playwright or Puppeteer, as
 /// `binary` of Selenium, as `Bin` of go-rod.
 #[derive(Parser)]
 #[command(name = "browser-launcher", version, max_term_width = 100)]
@@ -26,25 +26,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Start the confined browser and stay until it ends
+    /// Start the confined browser and wait until it ends
     Run {
         /// Switches and addresses for the browser
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Say in plain words what the browser would see and might do; start nothing
+    /// List what the browser would see and be allowed to do; start nothing
     Explain {
         /// Switches and addresses for the browser
         #[arg(last = true)]
         arguments: Vec<String>,
     },
-    /// Find out whether this machine can confine a browser, and what to do if not
+    /// Check whether this machine can confine a browser, and how to fix it if not
     Doctor {
         /// For programs
         #[arg(long)]
         json: bool,
     },
-    /// Start a program with everything a compromised browser could try, in the browser's place, and report what it reached
+    /// Run the escape attempts of a compromised browser in the browser's place and report what they reached
     Probe {
         /// For programs
         #[arg(long)]
@@ -53,7 +53,7 @@ enum Action {
 }
 
 fn main() -> ExitCode {
-    // First of all: whatever is opened later would get these numbers.
+    // Comes first, because files that are opened later could get these numbers.
     let client = inherited::debugging_pipe();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Called under a browser's name, or with a browser's switches.
+/// Whether the program was started under a browser's name or with a browser's switches.
 fn is_drop_in(called: &str, first: Option<&str>) -> bool {
     let own_switches = ["--config", "--help", "-h", "--version", "-V"];
     let browser_switch = |text: &str| {
@@ -118,7 +118,7 @@ fn command_line(client: Option<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>) ->
     }
 }
 
-/// What a browser prints for `--version`; some clients ask before they start it.
+/// Prints the browser's version; some clients query it before they start the browser.
 fn print_version(config: &Config) -> ExitCode {
     let chromium = match Chromium::find(config.browser.as_deref(), Flavor::Full) {
         Ok(chromium) => chromium,
@@ -141,12 +141,12 @@ fn finished(result: Result<u8, LaunchError>) -> ExitCode {
 }
 
 fn launch_failed(error: &LaunchError) -> ExitCode {
-    eprintln!("browser-launcher: {error}");
+    eprintln!("browser-launcher: {}", launcher::error_chain(error));
     ExitCode::from(error.exit_code())
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("browser-launcher: {error}");
+    eprintln!("browser-launcher: {}", launcher::error_chain(error));
     ExitCode::from(2)
 }
 
@@ -155,7 +155,7 @@ mod tests {
     use super::is_drop_in;
 
     #[test]
-    fn the_name_or_a_browser_switch_makes_the_drop_in() {
+    fn the_name_or_a_browser_switch_selects_the_drop_in() {
         assert!(is_drop_in("chromium-sandboxed", Some("--headless")));
         assert!(is_drop_in("chrome", None));
         assert!(is_drop_in("browser-launcher", Some("--disable-field-trial-config")));

@@ -1,4 +1,4 @@
-//! Paths in switches: clients name files of the host, the browser sees its own view of them.
+//! Rewrites paths in switches from host paths to paths inside the sandbox.
 
 use std::path::{Path, PathBuf};
 
@@ -6,38 +6,38 @@ use crate::LaunchError;
 use crate::blueprint::PROFILE;
 use crate::flags::Flags;
 
-/// What a path on the host is called inside.
+/// Maps host paths to paths inside.
 pub(crate) struct PathMap<'a> {
     pub(crate) profile: Option<&'a Path>,
     pub(crate) shared: &'a [PathBuf],
     pub(crate) readable: &'a [PathBuf],
-    /// Where a relative path leads to.
+    /// The base of relative paths.
     pub(crate) working: Option<&'a Path>,
 }
 
-/// Switches that name a file to be written for the user. A file that would vanish with the sandbox is an error.
+/// Switches that name an output file for the user. A file that would be lost with the sandbox is an error.
 const OUTPUTS: &[&str] =
     &["screenshot", "print-to-pdf", "log-file", "log-net-log", "ssl-key-log-file", "trace-startup-file"];
-/// Switches that name a folder for the browser's own use; any writable place inside will do.
+/// Switches that name a folder for the browser's own use; any writable folder inside is sufficient.
 const SCRATCH: &[&str] = &["disk-cache-dir", "crash-dumps-dir", "media-cache-dir"];
 /// Switches that name folders to read, separated by commas.
 const INPUTS: &[&str] = &["load-extension", "disable-extensions-except"];
 
 impl PathMap<'_> {
-    /// Gives the switches the names inside; refuses what leads to a place that the browser cannot use.
+    /// Rewrites the paths in the switches; refuses paths that the browser cannot use.
     pub(crate) fn rewrite_paths(&self, flags: &mut Flags) -> Result<(), LaunchError> {
         for name in OUTPUTS {
             let Some(path) = flags.value(name).map(str::to_owned) else {
                 continue;
             };
-            // Without a value Chromium uses a name of its own in the working folder.
+            // Without a value Chromium uses a default name in the working folder.
             let path = if path.is_empty() { "." } else { &path };
             let inside = self.writable(Path::new(path)).ok_or_else(|| {
-                let place = match self.shared {
+                let hint = match self.shared {
                     [] => "set `media` in the configuration to the folder for such files".to_owned(),
-                    folders => format!("name a file in {}", list(folders)),
+                    folders => format!("use a file in {}", list(folders)),
                 };
-                LaunchError::Argument(format!("--{name}={path}: the browser cannot write there; {place}"))
+                LaunchError::Argument(format!("--{name}={path}: the browser cannot write there; {hint}"))
             })?;
             if path != "." {
                 flags.set(name, Some(&inside));
@@ -47,7 +47,7 @@ impl PathMap<'_> {
             let Some(path) = flags.take(name) else {
                 continue;
             };
-            // Elsewhere the browser's own choice inside the profile is as good.
+            // Otherwise the browser uses its default inside the profile.
             if let Some(inside) = self.writable(Path::new(&path)) {
                 flags.set(name, Some(&inside));
             }
@@ -72,7 +72,7 @@ impl PathMap<'_> {
         Ok(())
     }
 
-    /// The name inside of a writable place; `None` if the browser cannot write there.
+    /// The path inside, or `None` if the browser cannot write there.
     fn writable(&self, path: &Path) -> Option<String> {
         let absolute = match path.is_absolute() {
             true => path.to_owned(),

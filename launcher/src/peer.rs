@@ -1,12 +1,12 @@
-//! Whose a connection on the loopback interface is.
+//! Finds the owner of a connection on the loopback interface.
 //!
-//! A debugging port gives the whole browser to whoever connects. Chromium lets every user of the machine do that; the
-//! relay asks the kernel first who is at the other end.
+//! Whoever connects to a debugging port controls the browser. Chromium accepts every user of the machine; the relay
+//! first looks up the peer's uid in the kernel's socket table.
 
 use std::fs;
 use std::net::SocketAddr;
 
-/// The uid that owns the socket at `peer`, which is connected to `own`; `None` if the kernel does not list it (any more).
+/// The uid that owns the socket at `peer`, which is connected to `own`; `None` if the kernel does not list it.
 pub(crate) fn uid(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
     let table = fs::read_to_string("/proc/self/net/tcp").ok()?;
     find(&table, &hex(peer)?, &hex(own)?)
@@ -21,7 +21,7 @@ fn find(table: &str, local: &str, remote: &str) -> Option<u32> {
     })
 }
 
-/// An address as the kernel writes it there: the four bytes in the processor's order, then the port.
+/// An address in the format of that table: the four bytes in native byte order, then the port.
 fn hex(address: SocketAddr) -> Option<String> {
     match address {
         SocketAddr::V4(v4) => Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port())),
@@ -35,7 +35,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn the_kernel_tells_who_connected() {
+    fn the_uid_of_a_peer_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
         let (accepted, peer) = listener.accept().expect("accept");
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_table_is_read() {
+    fn a_line_of_the_table_is_parsed() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
                         0: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 12345 1\n";
         assert_eq!(find(table, "0100007F:1F90", "0100007F:C350"), Some(1000));

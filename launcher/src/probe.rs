@@ -1,30 +1,30 @@
-//! `probe`: what a compromised browser process could reach.
+//! `probe`: reports what a compromised browser process could reach.
 //!
-//! First the confined browser itself is started, to show that it runs and that its own sandbox is alive. Then the escape
-//! battery of `sandbox` runs in its place, under exactly the same policy. The battery reaches only for canaries that it
-//! put up itself, on this machine's loopback; no packet is sent anywhere else.
+//! First the confined browser is started, to show that it runs with its own sandbox active. Then the escape battery of
+//! `sandbox` runs in its place under exactly the same policy. The battery targets only its own canaries on this
+//! machine's loopback; no packet is sent anywhere else.
 
 use std::process::ExitCode;
 
 use sandbox::battery::{self, Options, Report};
 use serde_json::json;
 
-use crate::blueprint::{Blueprint, Wishes};
+use crate::blueprint::{Blueprint, LaunchRequest};
 use crate::config::Config;
 use crate::launch::{LaunchError, Launcher};
 use crate::ready::RendererProof;
 
-/// Prints the report; exit code 1 when something got through.
+/// Prints the report. The exit code is 1 if a probe got through.
 pub fn run(config: &Config, as_json: bool) -> ExitCode {
     let (version, proof, report) = match probe(config) {
         Ok(found) => found,
         Err(error) if as_json => {
-            let problem = json!({ "code": "probe-failed", "message": error.to_string(), "hint": null, "retryable": false });
+            let problem = json!({ "code": "probe-failed", "message": crate::error_chain(&error), "hint": null, "retryable": false });
             println!("{}", json!({ "success": false, "error": problem }));
             return ExitCode::from(error.exit_code());
         }
         Err(error) => {
-            eprintln!("browser-launcher: {error}");
+            eprintln!("browser-launcher: {}", crate::error_chain(&error));
             return ExitCode::from(error.exit_code());
         }
     };
@@ -36,7 +36,7 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
         );
     } else {
         println!(
-            "{version} started; renderer {} is in a user namespace of its own with {} filter(s) of its own.",
+            "{version} started; renderer {} has its own user namespace and {} own system call filter(s).",
             proof.pid, proof.own_seccomp_filters
         );
         println!("In its place, under the same policy:\n\n{report}");
@@ -49,16 +49,16 @@ fn probe(config: &Config) -> Result<(String, RendererProof, Report), LaunchError
     let mut browser = Launcher::new(config.clone()).arguments(arguments)?.launch()?;
     let (version, proof) = (
         browser.version().to_owned(),
-        browser.renderer().expect("a browser with a pipe has proved itself").clone(),
+        browser.renderer().expect("a browser with a pipe was verified").clone(),
     );
     browser
         .stop(std::time::Duration::from_secs(5))
         .map_err(|source| LaunchError::Io { what: "the browser".into(), source })?;
     drop(browser);
 
-    let mut wishes = Wishes::default();
-    wishes.flags.set("headless", None);
-    let blueprint = Blueprint::new(config, wishes)?;
+    let mut request = LaunchRequest::default();
+    request.flags.set("headless", None);
+    let blueprint = Blueprint::new(config, request)?;
     let options = Options { bubblewrap: config.bwrap_path.clone(), ..Options::default() };
     Ok((version, proof, battery::run(&blueprint.policy, &options)?))
 }

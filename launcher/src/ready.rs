@@ -1,5 +1,5 @@
-//! Proof that Chromium's own sandbox is alive inside ours: a renderer that was *seen* in a user namespace of its own,
-//! with a system call filter of its own on top of the one that every process here has.
+//! Proves that Chromium's own sandbox is active: a renderer must be observed in its own user namespace, with more
+//! system call filters than the browser process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,33 +8,33 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// What was seen of a renderer process.
+/// What was observed of a confined renderer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RendererProof {
-    /// Its pid, in the host's numbering.
+    /// Its process id on the host.
     pub pid: u32,
-    /// Its user namespace, another one than the browser process has.
+    /// Its user namespace, which differs from that of the browser process.
     pub user_namespace: u64,
-    /// The filters that it has beyond those of the browser process.
+    /// The number of filters in addition to those of the browser process.
     pub own_seccomp_filters: u32,
 }
 
-/// Proof for a browser that somebody else drives: waits until a renderer below this process is seen in a sandbox of its
-/// own, compared with the process itself. The error says what was seen last.
+/// Waits until a descendant renderer of the process `browser` is confined by Chromium's own sandbox. For browsers that
+/// another program controls. The error is the last observation.
 pub fn prove_renderer(browser: u32, limit: Duration) -> Result<RendererProof, String> {
     let observer = Observer::new(browser).map_err(|error| format!("process {browser}: {error}"))?;
     observer.wait(limit)
 }
 
-/// What a look at the renderers showed.
+/// The result of inspecting the renderers.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// None there yet, or still on its way into its sandbox.
-    NothingYet(String),
+pub(crate) enum RendererState {
+    /// No renderer exists yet, or it has not entered its sandbox yet.
+    NotConfined(String),
     Confined(RendererProof),
 }
 
-/// The process whose children are looked at.
+/// Inspects the descendants of a browser process.
 #[derive(Debug)]
 pub(crate) struct Observer {
     browser: Process,
@@ -52,28 +52,28 @@ impl Observer {
         })
     }
 
-    /// Looks once at every renderer.
-    pub(crate) fn look(&self) -> Sight {
-        // Zygotes and their children are children of first threads, and a browser has dozens of threads: the short walk
-        // finds the renderers, the long one is for a Chromium that does it differently.
-        let seen = self.look_below(Walk::FirstThreads).or_else(|| self.look_below(Walk::AllThreads));
-        seen.unwrap_or_else(|| Sight::NothingYet("no renderer process was seen".to_owned()))
+    /// Inspects every renderer once.
+    pub(crate) fn inspect(&self) -> RendererState {
+        // Zygotes and their children are children of main threads, so the fast walk finds the renderers. The full walk
+        // over dozens of threads is only for a Chromium that behaves differently.
+        let state = self.inspect_below(Walk::MainThreads).or_else(|| self.inspect_below(Walk::AllThreads));
+        state.unwrap_or_else(|| RendererState::NotConfined("no renderer process was seen".to_owned()))
     }
 
-    /// `None` when there is no renderer.
-    fn look_below(&self, walk: Walk) -> Option<Sight> {
+    /// `None` if there is no renderer.
+    fn inspect_below(&self, walk: Walk) -> Option<RendererState> {
         let mut seen = None;
         for process in self.browser.descendants(walk) {
             if !process.is_renderer() {
                 continue;
             }
-            // A process that is gone again, or is being set up, is no proof either way.
+            // A process that has ended or is being set up proves nothing.
             let (Ok(namespace), Ok(filters)) = (process.user_namespace(), process.seccomp_filters()) else {
                 continue;
             };
             let own_filters = filters.saturating_sub(self.own_filters);
             if namespace != self.own_namespace && own_filters > 0 {
-                return Some(Sight::Confined(RendererProof {
+                return Some(RendererState::Confined(RendererProof {
                     pid: process.0,
                     user_namespace: namespace,
                     own_seccomp_filters: own_filters,
@@ -84,19 +84,19 @@ impl Observer {
             } else {
                 "without a system call filter of its own"
             };
-            seen = Some(Sight::NothingYet(format!("renderer {} was seen {what}", process.0)));
+            seen = Some(RendererState::NotConfined(format!("renderer {} was seen {what}", process.0)));
         }
         seen
     }
 
-    /// Looks until a confined renderer is seen; the error says what was seen last.
+    /// Inspects until a renderer is confined; the error is the last observation.
     pub(crate) fn wait(&self, limit: Duration) -> Result<RendererProof, String> {
         let deadline = Instant::now() + limit;
         loop {
-            match self.look() {
-                Sight::Confined(proof) => return Ok(proof),
-                Sight::NothingYet(seen) if Instant::now() >= deadline => return Err(seen),
-                Sight::NothingYet(_) => std::thread::sleep(Duration::from_millis(4)),
+            match self.inspect() {
+                RendererState::Confined(proof) => return Ok(proof),
+                RendererState::NotConfined(seen) if Instant::now() >= deadline => return Err(seen),
+                RendererState::NotConfined(_) => std::thread::sleep(Duration::from_millis(4)),
             }
         }
     }
@@ -125,7 +125,7 @@ impl Process {
     }
 
     fn is_renderer(self) -> bool {
-        // Chromium rewrites its children's command lines, with spaces in the place of zero bytes.
+        // Chromium rewrites its children's command lines with spaces instead of zero bytes.
         let line = fs::read(self.file("cmdline")).unwrap_or_default();
         line.split(|byte| matches!(byte, 0 | b' ')).any(|word| word == b"--type=renderer")
     }
@@ -137,7 +137,7 @@ impl Process {
         let of_thread =
             |folder: PathBuf| fs::read_to_string(folder.join("children")).map(parse).unwrap_or_default();
         match walk {
-            Walk::FirstThreads => of_thread(self.file(&format!("task/{}", self.0))),
+            Walk::MainThreads => of_thread(self.file(&format!("task/{}", self.0))),
             Walk::AllThreads => {
                 let threads = fs::read_dir(self.file("task")).into_iter().flatten().flatten();
                 threads.flat_map(|thread| of_thread(thread.path())).collect()
@@ -160,10 +160,10 @@ impl Process {
     }
 }
 
-/// Whose children are looked for.
+/// The threads whose children are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walk {
-    FirstThreads,
+    MainThreads,
     AllThreads,
 }
 
@@ -173,7 +173,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    /// A process that calls itself a renderer but is not confined at all.
+    /// A process with a renderer's command line that is not confined.
     fn false_renderer() -> Child {
         let mut command = Command::new("/bin/sleep");
         command.arg0("chromium --type=renderer").arg("30").stdin(Stdio::null());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unconfined_renderer_is_no_proof() {
+    fn an_unconfined_renderer_is_not_accepted() {
         let mut child = false_renderer();
         let observer = Observer::new(std::process::id()).expect("own process");
         let error = observer.wait(Duration::from_millis(200)).expect_err("not confined");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn no_renderer_is_no_proof() {
+    fn a_missing_renderer_is_reported() {
         let mut child = Command::new("/bin/sleep").arg("30").spawn().expect("sleep");
         let error = Observer::new(child.id())
             .expect("process")

@@ -1,7 +1,7 @@
-//! The folder of one run on the host: downloads on their way, and the copy of a display's cookie.
+//! The host folder of one run: staged downloads and the copy of a display's cookie.
 //!
-//! It goes with the run. A launcher that is killed cannot remove its own, so each new one removes those that nobody
-//! holds any more: the lock on the folder is the kernel's, and gone with the process that took it.
+//! It is removed at the end of the run. A killed launcher cannot remove its folder, so each new launcher removes the
+//! folders that are not locked. The kernel releases a lock when its process ends.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// `owner` is the browser's uid where it is not ours.
+    /// `owner` is the browser's uid if it differs from the launcher's.
     pub(crate) fn new(owner: Option<u32>) -> io::Result<RunFolder> {
         Self::new_in(&std::env::temp_dir(), owner)
     }
@@ -67,8 +67,8 @@ fn lock(folder: &Path) -> io::Result<Flock<OwnedFd>> {
     Flock::lock(fd, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
 }
 
-/// Removes the folders of launchers that are gone. Only folders of our own making: ours by name, by owner and by mode;
-/// a folder made a moment ago may not be locked yet and is left alone.
+/// Removes the folders of launchers that have ended. Only folders whose name, owner and mode match are removed. A new
+/// folder may not be locked yet and is skipped.
 fn sweep(base: &Path) {
     let own = nix::unistd::geteuid().as_raw();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
@@ -78,9 +78,9 @@ fn sweep(base: &Path) {
         };
         let settled =
             meta.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age.as_secs() >= 10);
-        let ours = meta.uid() == own || (own == 0 && crate::folders::is_private_uid(meta.uid()));
-        if meta.is_dir() && ours && settled && meta.mode() & 0o777 == 0o700 && lock(&entry.path()).is_ok() {
-            // Does not follow links. What cannot be removed now is tried again by the next one.
+        let owned = meta.uid() == own || (own == 0 && crate::folders::is_private_uid(meta.uid()));
+        if meta.is_dir() && owned && settled && meta.mode() & 0o777 == 0o700 && lock(&entry.path()).is_ok() {
+            // Does not follow links. If it fails, the next launcher tries again.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -92,7 +92,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     #[test]
-    fn a_run_leaves_nothing_and_clears_up_after_killed_ones() {
+    fn a_run_removes_its_folder_and_those_of_killed_runs() {
         let base = tempfile::tempdir().expect("base");
         let running = RunFolder::new_in(base.path(), None).expect("running");
         let downloads = running.subfolder("downloads").expect("folder");
@@ -113,7 +113,7 @@ mod tests {
             .set_modified(SystemTime::now() - Duration::from_secs(60))
             .expect("age");
         drop(RunFolder::new_in(base.path(), None).expect("next"));
-        assert!(!killed.exists(), "nobody held it");
+        assert!(!killed.exists(), "it was not locked");
         assert!(foreign.exists() && downloads.exists(), "others' folders, and those in use, stay");
         drop(running);
         assert_eq!(fs::read_dir(base.path()).expect("list").count(), 1);

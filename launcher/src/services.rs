@@ -1,5 +1,4 @@
-//! What the launcher does for a running browser: the way out (egress proxy) and the way in (port relay), both on one
-//! small thread.
+//! The services of a running browser: the egress proxy and the port relay, on one thread.
 //!
 //! ```text
 //!            outside                          │ the browser's network namespace
@@ -7,8 +6,8 @@
 //!  client ──▶ 127.0.0.1:P ──▶ relay ──────────┼─▶ 127.0.0.1:P (debugging port)
 //! ```
 //!
-//! A socket belongs to the namespace in which it was made, whoever holds it. So the sandbox hands the proxy's listening
-//! socket out and makes connecting sockets inside, and nothing has to run in there to carry bytes.
+//! A socket stays in the network namespace in which it was created. So the sandbox passes out the proxy's listening
+//! socket and creates connecting sockets inside, and no relay process has to run inside.
 
 use std::io;
 use std::net::TcpListener;
@@ -19,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::egress::{self, EgressRules, HostNetwork, Proxy};
 
-/// The listening socket outside, and the port inside that it leads to.
+/// The listening socket outside and its target port inside.
 #[derive(Debug)]
 pub(crate) struct Relay {
     pub(crate) listener: TcpListener,
@@ -60,16 +59,16 @@ impl Services {
                 }
                 if let Some(relay) = relay {
                     match into_tokio(relay.listener) {
-                        Ok(listener) => drop(tokio::spawn(carry(listener, relay.port, sandbox))),
+                        Ok(listener) => drop(tokio::spawn(relay_connections(listener, relay.port, sandbox))),
                         Err(error) => {
                             eprintln!("browser-launcher: the port relay cannot start: {error}")
                         }
                     }
                 }
-                // Ends with an error when the sender is dropped, which is how it is meant to end.
+                // Dropping the sender stops the services; the receiver then returns an error.
                 let _ = stopped.await;
             });
-            // A name that is still being resolved must not hold up the end.
+            // Does not wait for name lookups that are still running.
             runtime.shutdown_background();
         })?;
         Ok(Services { _stop: stop })
@@ -81,13 +80,13 @@ fn into_tokio(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     tokio::net::TcpListener::from_std(listener)
 }
 
-async fn carry(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<Sandbox>>) {
+async fn relay_connections(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<Sandbox>>) {
     loop {
         let Ok((mut client, peer)) = listener.accept().await else {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             continue;
         };
-        if !is_ours(&client, peer) {
+        if !is_permitted(&client, peer) {
             continue;
         }
         let sandbox = Arc::clone(&sandbox);
@@ -103,14 +102,14 @@ async fn carry(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<
             };
             let _ = client.set_nodelay(true);
             let _ = browser.set_nodelay(true);
-            // The end of either side is the end of the connection; both see it themselves.
+            // An error ends the connection, and both peers see that.
             let _ = tokio::io::copy_bidirectional(&mut client, &mut browser).await;
         });
     }
 }
 
-/// Only the user who started the browser, and root, may talk to it.
-fn is_ours(client: &tokio::net::TcpStream, peer: std::net::SocketAddr) -> bool {
+/// Only root and the user who started the browser may connect.
+fn is_permitted(client: &tokio::net::TcpStream, peer: std::net::SocketAddr) -> bool {
     let owner = client.local_addr().ok().and_then(|own| crate::peer::uid(peer, own));
     owner.is_some_and(|uid| uid == 0 || uid == nix::unistd::geteuid().as_raw())
 }

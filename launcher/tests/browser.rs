@@ -1,5 +1,4 @@
-//! The confined browser does what a browser is for, and nothing beyond its folders: with the real Chromium, as root and
-//! as an ordinary user.
+//! The confined browser works and stays within its folders: with the real Chromium, as root and as an ordinary user.
 
 mod common;
 
@@ -29,8 +28,6 @@ fn hello(_: &str, _: std::net::SocketAddr) -> Vec<u8> {
     html("<p id=marker>page of the allowed server</p>")
 }
 
-// The four checks of the first design, corrected.
-
 #[test]
 fn a_file_address_shows_only_the_synthetic_passwd() {
     as_root_and_as_user("a_file_address_shows_only_the_synthetic_passwd", || {
@@ -54,8 +51,8 @@ fn a_file_address_shows_only_the_synthetic_passwd() {
 }
 
 #[test]
-fn a_screenshot_lands_in_the_media_folder_and_nowhere_else() {
-    as_root_and_as_user("a_screenshot_lands_in_the_media_folder_and_nowhere_else", || {
+fn screenshots_are_written_only_to_the_media_folder() {
+    as_root_and_as_user("screenshots_are_written_only_to_the_media_folder", || {
         let setup = Setup::new();
         let page = "data:text/html,<h1>picture</h1>";
         let picture = setup.media().join("test.png");
@@ -80,8 +77,8 @@ fn a_screenshot_lands_in_the_media_folder_and_nowhere_else() {
 }
 
 #[test]
-fn a_page_of_an_allowed_server_renders_and_no_other_is_reached() {
-    as_root_and_as_user("a_page_of_an_allowed_server_renders_and_no_other_is_reached", || {
+fn only_the_allowed_server_is_reached() {
+    as_root_and_as_user("only_the_allowed_server_is_reached", || {
         let allowed = Server::start(hello);
         let other = Server::start(hello);
         let setup = Setup::new().allowing(&allowed);
@@ -93,11 +90,9 @@ fn a_page_of_an_allowed_server_renders_and_no_other_is_reached() {
     });
 }
 
-// What a browser is for.
-
 #[test]
-fn every_layer_is_on_and_chromiums_own_sandbox_too() {
-    as_root_and_as_user("every_layer_is_on_and_chromiums_own_sandbox_too", || {
+fn every_layer_and_chromiums_own_sandbox_are_on() {
+    as_root_and_as_user("every_layer_and_chromiums_own_sandbox_are_on", || {
         let setup = Setup::new();
         for flavor in [Flavor::Full, Flavor::HeadlessShell] {
             let mut browser = start(&setup, flavor, &[]);
@@ -115,11 +110,8 @@ fn every_layer_is_on_and_chromiums_own_sandbox_too() {
             if flavor == Flavor::Full {
                 let cdp = browser.cdp();
                 let page = Page::open(cdp, "chrome://sandbox");
-                let verdict = page.evaluate(cdp, "document.body.innerText");
-                assert!(
-                    verdict.as_str().expect("text").contains("You are adequately sandboxed"),
-                    "{verdict}"
-                );
+                let status = page.evaluate(cdp, "document.body.innerText");
+                assert!(status.as_str().expect("text").contains("You are adequately sandboxed"), "{status}");
             }
             let (pid, guard) = (browser.pid(), browser.guard_pid());
             stop(browser);
@@ -148,8 +140,8 @@ fn download(path: &str, _: std::net::SocketAddr) -> Vec<u8> {
 }
 
 #[test]
-fn downloads_go_to_their_folder_and_nowhere_else() {
-    as_root_and_as_user("downloads_go_to_their_folder_and_nowhere_else", || {
+fn downloads_are_written_only_to_their_folder() {
+    as_root_and_as_user("downloads_are_written_only_to_their_folder", || {
         let server = Server::start(download);
         let setup = Setup::new().allowing(&server);
         let mut browser = shell(&setup);
@@ -169,7 +161,7 @@ fn downloads_go_to_their_folder_and_nowhere_else() {
         };
         assert_eq!(into(&setup.downloads()), "completed");
         assert_eq!(std::fs::read(setup.downloads().join("report.bin")).expect("the file"), b"12345");
-        // A folder that is writable for this user outside, but was not given to the browser.
+        // This user can write to the folder outside, but the browser does not see it.
         let elsewhere = setup.folder.path().join("elsewhere");
         std::fs::create_dir(&elsewhere).expect("mkdir");
         assert_eq!(into(&elsewhere), "canceled");
@@ -200,7 +192,7 @@ fn a_hidden_file_cannot_be_uploaded() {
             let read = "document.getElementById('f').files[0].text().then(text => 'read: ' + text, error => 'failed: ' + error.name)";
             page.evaluate(cdp, read).as_str().expect("text").to_owned()
         };
-        assert_eq!(upload(&shown), "read: for all", "the way of asking works");
+        assert_eq!(upload(&shown), "read: for all", "a visible file can be uploaded");
         for hidden in [secret.as_path(), Path::new("/etc/shadow"), Path::new("/proc/1/root/etc/shadow")] {
             let got = upload(hidden);
             assert!(got.starts_with("failed: Not"), "{}: {got}", hidden.display());
@@ -218,7 +210,7 @@ fn text_is_drawn_with_fonts() {
             cdp,
             "data:text/html;charset=utf-8,<body style='font:40px DejaVu Sans'>Fonts: äß Ωλ Жд 123</body>",
         );
-        // Without fonts every letter has the same width, or none; different pictures prove different glyphs.
+        // Without fonts every letter has the same width, or none.
         let width = |cdp: &mut _, letters: &str| {
             let script = format!(
                 "(() => {{ const c = document.createElement('canvas').getContext('2d'); c.font = '40px DejaVu Sans'; return c.measureText('{letters}').width }})()"
@@ -231,8 +223,8 @@ fn text_is_drawn_with_fonts() {
         assert_eq!(fonts, json!(true));
         let picture = page.screenshot(cdp);
         assert!(is_png(&picture));
-        if let Ok(place) = std::env::var("LAUNCHER_TEST_PICTURE") {
-            std::fs::write(place, &picture).expect("keep the picture to look at");
+        if let Ok(path) = std::env::var("LAUNCHER_TEST_PICTURE") {
+            std::fs::write(path, &picture).expect("write the picture");
         }
         stop(browser);
     });
@@ -262,9 +254,7 @@ fn webgl_works_in_software() {
     });
 }
 
-// What the pages may not.
-
-fn nasty(path: &str, own: std::net::SocketAddr) -> Vec<u8> {
+fn redirecting(path: &str, own: std::net::SocketAddr) -> Vec<u8> {
     match path.split_once("?to=") {
         Some(("/redirect", to)) => format!(
             "HTTP/1.1 302 Found\r\nLocation: http://{to}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -275,10 +265,10 @@ fn nasty(path: &str, own: std::net::SocketAddr) -> Vec<u8> {
 }
 
 #[test]
-fn redirects_subresources_and_sockets_meet_the_same_wall() {
-    as_root_and_as_user("redirects_subresources_and_sockets_meet_the_same_wall", || {
-        let allowed = Server::start(nasty);
-        let denied = Server::start(nasty);
+fn redirects_subresources_and_websockets_are_denied_alike() {
+    as_root_and_as_user("redirects_subresources_and_websockets_are_denied_alike", || {
+        let allowed = Server::start(redirecting);
+        let denied = Server::start(redirecting);
         let setup = Setup::new().allowing(&allowed);
         let mut browser = shell(&setup);
         let cdp = browser.cdp();
@@ -308,7 +298,7 @@ fn redirects_subresources_and_sockets_meet_the_same_wall() {
         assert!(shown.as_str().is_some_and(|text| text.contains("is denied")), "{shown}");
         assert_eq!(denied.visits(), 0, "nothing reached the denied server");
 
-        // The same things work with the allowed one, so the wall was the reason.
+        // The same requests work with the allowed server, so the proxy denied them.
         page.go(cdp, &allowed.url("/"));
         let hello = page.evaluate(cdp, &format!("new Promise(done => {{ const s = new WebSocket('ws://{}/socket'); s.onmessage = m => done(m.data); s.onerror = () => done('error') }})", allowed.address));
         assert_eq!(hello, json!("hello"));
@@ -327,7 +317,7 @@ fn two_profiles_cannot_see_each_other() {
         let profile = |name: &str| setup.folder.path().join(name);
         let open = |name: &str| {
             let mut config = setup.config.clone();
-            // Root gives each browser folders of its own.
+            // For root, two browsers cannot share a folder.
             config.media = None;
             config.downloads = None;
             let launcher = Launcher::new(config).flavor(Flavor::HeadlessShell).profile(profile(name));
@@ -338,7 +328,7 @@ fn two_profiles_cannot_see_each_other() {
         page.evaluate(first.cdp(), "document.cookie = 'who=first; max-age=1000'; localStorage.who = 'first'");
         let other = Page::open(second.cdp(), &server.url("/"));
         assert_eq!(other.evaluate(second.cdp(), "document.cookie + localStorage.length"), json!("0"));
-        // Not even the files: neither by the host's path nor by a process of the other.
+        // The other profile's files are not reachable by the host's path or through /proc.
         for path in [
             profile("first"),
             format!("/proc/{}/root", first.pid()).into(),
@@ -363,8 +353,8 @@ fn two_profiles_cannot_see_each_other() {
 }
 
 #[test]
-fn nothing_survives_a_dropped_handle() {
-    as_root_and_as_user("nothing_survives_a_dropped_handle", || {
+fn a_dropped_handle_ends_the_browser() {
+    as_root_and_as_user("a_dropped_handle_ends_the_browser", || {
         let browser = shell(&Setup::new());
         let (pid, guard) = (browser.pid(), browser.guard_pid());
         assert!(is_alive(pid) && is_alive(guard));
@@ -374,8 +364,8 @@ fn nothing_survives_a_dropped_handle() {
 }
 
 #[test]
-fn a_launch_from_a_thread_that_ends_does_not_end_the_browser() {
-    as_root_and_as_user("a_launch_from_a_thread_that_ends_does_not_end_the_browser", || {
+fn the_browser_outlives_the_thread_that_started_it() {
+    as_root_and_as_user("the_browser_outlives_the_thread_that_started_it", || {
         let mut browser = std::thread::spawn(|| shell(&Setup::new())).join().expect("thread");
         std::thread::sleep(Duration::from_millis(300));
         browser.cdp().call("Browser.getVersion", json!({}), LIMIT).expect("still there");

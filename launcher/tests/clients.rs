@@ -1,4 +1,4 @@
-//! Real clients start the drop-in by its path and notice nothing: they navigate, click and take a screenshot.
+//! Real clients start the drop-in by its path, navigate, click and take a screenshot.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn scripts() -> PathBuf {
     folder
 }
 
-/// Runs a client and returns what it printed; fails with its words if it fails.
+/// Runs a client and returns its output.
 fn client(setup: &Setup, script: &str, more: &[&str]) -> String {
     let server = Server::start(site);
     let mut config = setup.config.clone();

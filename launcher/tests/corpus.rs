@@ -1,4 +1,4 @@
-//! Replays the committed inputs of the fuzz targets, so that every run of the tests goes over them.
+//! Replays the committed inputs of the fuzz targets in every test run.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ fn replay(target: &str, run: fn(&[u8])) {
 }
 
 #[test]
-fn the_flag_filter_holds_on_its_corpus() {
+fn the_flag_filter_passes_its_corpus() {
     replay("flags", launcher::fuzzing::flags);
 }
 
 #[test]
-fn the_configuration_holds_on_its_corpus() {
+fn the_configuration_parser_passes_its_corpus() {
     replay("config", launcher::fuzzing::config);
 }

@@ -1,4 +1,4 @@
-//! The drop-in executable: what it refuses, how it ends, and that nothing starts when a layer is missing.
+//! The drop-in executable: what it refuses, how it ends, and that nothing starts if a layer is missing.
 
 mod common;
 
@@ -16,7 +16,7 @@ use launcher::config::OnMissing;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Every process whose command line holds `mark`, a name that only this test uses.
+/// Every process whose command line contains `mark`, which only this test uses.
 fn processes_with(mark: &str) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc")
         .expect("proc")
@@ -44,7 +44,7 @@ fn start_with_port(setup: &Setup, arguments: &[&str]) -> (Child, String) {
         }
         assert!(Instant::now() < deadline);
     };
-    // Somebody has to go on reading, or the browser would wait for ever to be heard.
+    // Keep reading, because a full pipe would block the browser.
     std::thread::spawn(move || lines.for_each(drop));
     (child, endpoint)
 }
@@ -82,7 +82,7 @@ fn a_port_client_reaches_the_browser_through_the_relay() {
             assert!(version.contains("Chrome/") && version.contains(&endpoint), "{version}");
         }
         if is_root() {
-            // Another user of the machine is turned away.
+            // The relay refuses another user of the machine.
             let script = format!(
                 "import socket;s=socket.create_connection(('127.0.0.1',{port}));s.settimeout(20);s.sendall(b'GET /json/version HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n');print(len(s.recv(100)))"
             );
@@ -94,7 +94,7 @@ fn a_port_client_reaches_the_browser_through_the_relay() {
                 "{output:?}"
             );
         }
-        // The browser's own port is not the host's: only the launcher listens here.
+        // The browser's own port is in its namespace: on the host only the launcher listens.
         let listening = std::fs::read_to_string("/proc/net/tcp").expect("sockets");
         assert_eq!(
             listening
@@ -110,8 +110,8 @@ fn a_port_client_reaches_the_browser_through_the_relay() {
 }
 
 #[test]
-fn the_end_of_the_launcher_is_the_end_of_the_browser() {
-    as_root_and_as_user("the_end_of_the_launcher_is_the_end_of_the_browser", || {
+fn the_browser_ends_with_the_launcher() {
+    as_root_and_as_user("the_browser_ends_with_the_launcher", || {
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
             let setup = Setup::new();
             let mark = format!("--x-mark={}-{signal}", std::process::id());
@@ -148,8 +148,8 @@ fn dangerous_switches_and_folders_are_refused_with_the_reason() {
 }
 
 #[test]
-fn client_defaults_are_left_out_and_said() {
-    as_root_and_as_user("client_defaults_are_left_out_and_said", || {
+fn client_defaults_are_removed_with_a_notice() {
+    as_root_and_as_user("client_defaults_are_removed_with_a_notice", || {
         let setup = Setup::new();
         let mut command = setup.drop_in();
         command.args([
@@ -170,8 +170,8 @@ fn client_defaults_are_left_out_and_said() {
 }
 
 #[test]
-fn a_missing_layer_starts_nothing_and_says_what_to_install() {
-    as_root_and_as_user("a_missing_layer_starts_nothing_and_says_what_to_install", || {
+fn a_missing_layer_starts_nothing_and_names_the_fix() {
+    as_root_and_as_user("a_missing_layer_starts_nothing_and_names_the_fix", || {
         let mut setup = Setup::new();
         setup.config.bwrap_path = Some(setup.folder.path().join("no-bwrap"));
         let mark = format!("--x-mark={}-missing", std::process::id());
@@ -189,8 +189,8 @@ fn a_missing_layer_starts_nothing_and_says_what_to_install() {
 }
 
 #[test]
-fn going_on_without_must_be_written_out() {
-    only_as_user("going_on_without_must_be_written_out", || {
+fn continuing_without_the_sandbox_must_be_configured() {
+    only_as_user("continuing_without_the_sandbox_must_be_configured", || {
         let mut setup = Setup::new();
         setup.config.bwrap_path = Some(setup.folder.path().join("no-bwrap"));
         setup.config.on_missing = OnMissing::Warn;
@@ -205,17 +205,17 @@ fn going_on_without_must_be_written_out() {
             "{}",
             text(&output.stderr)
         );
-        // A pipe client keeps its pipe.
+        // The pipe of a pipe client still works.
         let said = client_over_pipe(&setup);
         assert!(said.contains("\"product\":\"Chrome/"), "{said}");
-        // Even then the filter holds.
+        // Switches are still filtered.
         assert_eq!(setup.run(&["--headless", "--no-sandbox"]).status.code(), Some(2));
     });
 }
 
 #[test]
-fn a_pipe_client_without_a_pipe_is_told() {
-    as_root_and_as_user("a_pipe_client_without_a_pipe_is_told", || {
+fn a_pipe_client_without_a_pipe_is_refused() {
+    as_root_and_as_user("a_pipe_client_without_a_pipe_is_refused", || {
         let setup = Setup::new();
         let mut command = setup.drop_in();
         command.args(["--headless", "--remote-debugging-pipe"]);
@@ -226,8 +226,8 @@ fn a_pipe_client_without_a_pipe_is_told() {
 }
 
 #[test]
-fn version_explain_probe_and_doctor_answer() {
-    as_root_and_as_user("version_explain_probe_and_doctor_answer", || {
+fn version_explain_probe_and_doctor_work() {
+    as_root_and_as_user("version_explain_probe_and_doctor_work", || {
         let setup = Setup::new();
         let mut command = setup.drop_in();
         command.arg("--version");
@@ -270,7 +270,7 @@ fn version_explain_probe_and_doctor_answer() {
     });
 }
 
-/// A pipe client in three lines of shell: one call, one answer.
+/// A pipe client as a shell script: one request, one response.
 fn client_over_pipe(setup: &Setup) -> String {
     let program = setup.drop_in();
     let script = r#"dir=$(mktemp -d) && mkfifo "$dir/a" "$dir/b" && { "$0" --headless --remote-debugging-pipe 3<"$dir/a" 4>"$dir/b" & exec 5>"$dir/a" 6<"$dir/b"; printf '{"id":1,"method":"Browser.getVersion"}\0' >&5; head -c 120 <&6; printf '{"id":2,"method":"Browser.close"}\0' >&5; wait; rm -r "$dir"; }"#;
@@ -280,7 +280,7 @@ fn client_over_pipe(setup: &Setup) -> String {
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
 
-/// A display of the test's own.
+/// A private display.
 struct Xvfb {
     child: Child,
     display: String,
@@ -292,7 +292,7 @@ impl Xvfb {
     fn start() -> Xvfb {
         let folder = tempfile::tempdir().expect("folder");
         let authority = folder.path().join("authority");
-        // One entry that fits any display: family "wild", empty address and number, a cookie of 16 bytes.
+        // One entry for any display: family "wild", empty address and number, a cookie of 16 bytes.
         let mut entry = vec![0xff, 0xff, 0, 0, 0, 0, 0, 18];
         entry.extend_from_slice(b"MIT-MAGIC-COOKIE-1\x00\x10");
         entry.extend(
@@ -360,7 +360,7 @@ fn a_headed_browser_shows_its_window_on_x11() {
         assert!(said().contains("X11 lets every window see the others"), "{}", said());
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
         child.wait().expect("wait");
-        // Without a display there is no headed browser, and a clear word.
+        // Without a display a headed browser is refused with a hint.
         let mut command = setup.drop_in();
         command.env_remove("DISPLAY").env_remove("WAYLAND_DISPLAY").arg("about:blank");
         let output = finish(command);
@@ -372,41 +372,41 @@ fn a_headed_browser_shows_its_window_on_x11() {
 #[test]
 fn no_folder_is_left_behind() {
     as_root_and_as_user("no_folder_is_left_behind", || {
-        let ours = || {
+        let run_folders = || {
             let list = std::fs::read_dir(std::env::temp_dir()).expect("list").flatten();
             list.filter(|entry| entry.file_name().to_string_lossy().starts_with("browser-launcher-")).count()
         };
-        let before = ours();
+        let before = run_folders();
         let setup = Setup::new();
         let (mut child, _) = start_with_port(&setup, &[]);
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
         child.wait().expect("wait");
         std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(ours(), before);
+        assert_eq!(run_folders(), before);
         assert!(!Path::new("/tmp/.org.chromium.Chromium").exists());
     });
 }
 
 #[test]
-fn limits_are_kept_or_nothing_starts() {
-    as_root_and_as_user("limits_are_kept_or_nothing_starts", || {
+fn limits_are_enforced_or_nothing_starts() {
+    as_root_and_as_user("limits_are_enforced_or_nothing_starts", || {
         let mut setup = Setup::new();
         setup.config.memory_mib = Some(2048);
         let launch =
             |setup: &Setup| Launcher::new(setup.config.clone()).flavor(Flavor::HeadlessShell).launch();
-        // Which of the two depends on the machine; silently going without is neither.
+        // The machine decides which of the two happens; ignoring the limits silently is a failure.
         match launch(&setup) {
             Ok(browser) => {
                 assert!(matches!(
                     browser.limits(),
-                    sandbox::LimitKeeper::Cgroup(_) | sandbox::LimitKeeper::Scope(_)
+                    sandbox::LimitEnforcer::Cgroup(_) | sandbox::LimitEnforcer::Scope(_)
                 ));
                 stop(browser);
             }
             Err(error) => {
                 assert_eq!(error.missing_layer(), Some(sandbox::Layer::Limits), "{error}");
                 setup.config.on_missing = OnMissing::Warn;
-                let browser = launch(&setup).expect("limits were said to be optional");
+                let browser = launch(&setup).expect("limits are optional");
                 let state = browser
                     .layers()
                     .into_iter()
@@ -420,9 +420,9 @@ fn limits_are_kept_or_nothing_starts() {
     });
 }
 
-/// Only root can prepare a network namespace for another.
+/// Only root can use a prepared network namespace.
 #[test]
-fn a_prepared_network_namespace_is_the_browsers() {
+fn the_browser_joins_a_prepared_network_namespace() {
     let _alone = alone();
     require_tools();
     let launch = |namespace| {
@@ -433,7 +433,7 @@ fn a_prepared_network_namespace_is_the_browsers() {
     };
     let own: std::os::fd::OwnedFd = std::fs::File::open("/proc/self/ns/net").expect("open").into();
     if !is_root() {
-        return assert!(launch(own).is_err(), "an ordinary user has no such right");
+        return assert!(launch(own).is_err(), "an ordinary user may not do this");
     }
     let prepared = std::thread::spawn(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network namespace");
@@ -449,8 +449,8 @@ fn a_prepared_network_namespace_is_the_browsers() {
 }
 
 #[test]
-fn a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time() {
-    as_root_and_as_user("a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time", || {
+fn a_profile_is_exclusive_and_reusable_after_a_kill() {
+    as_root_and_as_user("a_profile_is_exclusive_and_reusable_after_a_kill", || {
         let setup = Setup::new();
         let profile = format!("--user-data-dir={}", setup.folder.path().join("profile").display());
         let (mut first, _) = start_with_port(&setup, &[&profile]);
@@ -462,10 +462,10 @@ fn a_profile_is_used_again_after_a_kill_and_by_one_browser_at_a_time() {
         );
         first.kill().expect("KILL");
         first.wait().expect("wait");
-        // The lock of a browser that was killed stays in the profile; it must not keep the next one waiting.
+        // Chromium's lock file stays in the profile after a kill; it must not delay the next browser.
         let started = Instant::now();
         let (mut second, _) = loop {
-            // The kernel needs a moment to end what the killed one had started.
+            // The kernel needs some time to end the processes of the killed launcher.
             match folder_is_free(&setup.folder.path().join("profile")) {
                 true => break start_with_port(&setup, &[&profile]),
                 false => std::thread::sleep(Duration::from_millis(20)),

@@ -1,27 +1,27 @@
-//! The confined browser under limits that systemd keeps, as root and as an ordinary user with a systemd of its own.
+//! The confined browser under limits that systemd enforces, as root and as an ordinary user with a user systemd.
 //!
-//! No container and no namespace has these, so the tests run in a machine of their own: `scripts/test --vm`.
+//! Containers and namespaces lack these, so the tests run in a virtual machine: `scripts/test --vm`.
 
 mod common;
 
 use common::{LAUNCHER, Setup, is_root};
 use launcher::chromium::Flavor;
 use launcher::{Browser, Config, Launcher};
-use sandbox::{Layer, LimitKeeper};
+use sandbox::{Layer, LimitEnforcer};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// An emulated machine is slow, and nothing here waits for a time to pass.
-const PATIENCE: Duration = Duration::from_secs(400);
+/// An emulated machine is slow.
+const TIMEOUT: Duration = Duration::from_secs(400);
 /// The ordinary user of the machine that the tests run in.
 const USER: &str = "tester";
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        assert!(began.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// Run a test as the ordinary user, in a session as a login makes it.
+/// Runs a test as the ordinary user in a login session.
 fn as_user(name: &str) {
     run("loginctl", &["enable-linger", USER]);
     let uid = run("id", &["-u", USER]);
@@ -50,7 +50,7 @@ fn as_user(name: &str) {
     println!("{said}");
 }
 
-/// The manager that keeps the limits of whoever runs this.
+/// Calls the systemd that enforces the current user's limits.
 fn systemctl(arguments: &[&str]) -> String {
     let manager: &[&str] = if is_root() { &[] } else { &["--user"] };
     run("systemctl", &[manager, arguments].concat())
@@ -73,11 +73,11 @@ fn start(config: Config) -> (Browser, PathBuf) {
     (browser, cgroup)
 }
 
-/// A page that uses up more memory than there is ends; the browser goes on.
+/// A page that exceeds the memory limit is killed; the browser continues.
 fn a_page_too_large() {
     let setup = Setup::new();
     let (mut browser, cgroup) = start(limits(&setup));
-    let LimitKeeper::Scope(unit) = browser.limits() else { panic!("{:?}", browser.limits()) };
+    let LimitEnforcer::Scope(unit) = browser.limits() else { panic!("{:?}", browser.limits()) };
     assert!(
         browser
             .layers()
@@ -92,22 +92,22 @@ fn a_page_too_large() {
     println!("{} in {unit}, timings {:?}", browser.version(), browser.timings());
 
     let cdp = browser.cdp();
-    let target = cdp.call("Target.createTarget", json!({ "url": "about:blank" }), PATIENCE).expect("a page");
+    let target = cdp.call("Target.createTarget", json!({ "url": "about:blank" }), TIMEOUT).expect("a page");
     let attach = json!({ "targetId": target["targetId"], "flatten": true });
-    let session = cdp.call("Target.attachToTarget", attach, PATIENCE).expect("a session");
+    let session = cdp.call("Target.attachToTarget", attach, TIMEOUT).expect("a session");
     let session = session["sessionId"].as_str().expect("its name").to_owned();
-    cdp.call_in(Some(&session), "Inspector.enable", json!({}), PATIENCE).expect("news of a crash");
+    cdp.call_in(Some(&session), "Inspector.enable", json!({}), TIMEOUT).expect("news of a crash");
     let hog = "setInterval(() => { (self.kept ??= []).push(new Uint8Array(16 << 20).fill(1)) }, 0); 1";
     let hog = json!({ "expression": hog });
-    cdp.call_in(Some(&session), "Runtime.evaluate", hog, PATIENCE).expect("the hog begins");
-    cdp.wait_event("Inspector.targetCrashed", PATIENCE).expect("the page ends");
+    cdp.call_in(Some(&session), "Runtime.evaluate", hog, TIMEOUT).expect("the hog begins");
+    cdp.wait_event("Inspector.targetCrashed", TIMEOUT).expect("the page ends");
     let kills = read("memory.events").lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok());
     assert!(kills.is_some_and(|count: u64| count >= 1), "{}", read("memory.events"));
-    let version = cdp.call("Browser.getVersion", json!({}), PATIENCE).expect("the browser goes on");
+    let version = cdp.call("Browser.getVersion", json!({}), TIMEOUT).expect("the browser continues");
     println!("after the page: {}, {}", version["product"], read("memory.events").replace('\n', ", "));
     assert_eq!(systemctl(&["is-active", &unit]).trim(), "active");
 
-    browser.stop(PATIENCE).expect("stops");
+    browser.stop(TIMEOUT).expect("stops");
     drop(browser);
     until("the scope is gone", || !cgroup.exists());
     until("systemd forgot it", || {
@@ -117,18 +117,21 @@ fn a_page_too_large() {
 
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
-fn a_page_too_large_ends_alone_as_root() {
+fn only_the_page_over_the_limit_is_killed_as_root() {
     a_page_too_large();
 }
 
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
-fn a_page_too_large_ends_alone_as_an_ordinary_user() {
-    if is_root() { as_user("a_page_too_large_ends_alone_as_an_ordinary_user") } else { a_page_too_large() }
+fn only_the_page_over_the_limit_is_killed_as_an_ordinary_user() {
+    if is_root() {
+        as_user("only_the_page_over_the_limit_is_killed_as_an_ordinary_user")
+    } else {
+        a_page_too_large()
+    }
 }
 
-/// The launcher as a service of the user's systemd: it works there, and a stop or a kill of the unit takes the browser
-/// and its scope with it.
+/// The launcher works as a service of the user's systemd. Stopping or killing the unit ends the browser and its scope.
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
 fn the_launcher_as_a_unit() {

@@ -1,4 +1,4 @@
-//! Runs the escape battery under an ordinary policy and prints what got through.
+//! Runs the escape battery under an ordinary policy and prints the results.
 //! `cargo run -p sandbox --example battery -- [LAYER TO SWITCH OFF]…`
 
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
-//! What the sandbox itself costs: time from `spawn` to the execution of the program, and memory of
+//! Measures the cost of the sandbox: time from `spawn` to the execution of the program, and memory of
 //! everything but the program. `cargo run --release -p sandbox --example cost -- 100`
 //!
-//! Output: one `name value unit` a line, stable.
+//! Output: one `name value unit` per line, stable.
 
 #[cfg(target_os = "linux")]
 #[path = "linux/cost.rs"]

@@ -1,5 +1,5 @@
-//! Runs a program of the system in a sandbox: `cargo run -p sandbox --example run -- /usr/bin/id`.
-//! With `--explain` first, prints the plan instead.
+//! Runs a system program in a sandbox: `cargo run -p sandbox --example run -- /usr/bin/id`.
+//! With `--explain` as first argument, prints the plan instead.
 
 #[cfg(target_os = "linux")]
 #[path = "linux/run.rs"]

@@ -1,17 +1,20 @@
-//! Every way in which a policy can be wrong or a launch can fail.
+//! The errors of policies and launches.
 
 use crate::Layer;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is wrong with a policy, or with a policy on this machine.
+/// A policy is invalid, or does not fit this machine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// Not TOML, or not this TOML.
-    #[error("the policy cannot be read or written as TOML: {0}")]
-    Toml(String),
+    /// The text is not TOML, or not a policy.
+    #[error("the policy is not valid TOML for a policy")]
+    TomlRead(#[source] toml::de::Error),
+    /// The policy cannot be written.
+    #[error("the policy cannot be written as TOML")]
+    TomlWrite(#[source] toml::ser::Error),
     /// `name` is not a host name.
     #[error("policy name {0:?}: use 1 to 63 lower case letters, digits and '-'")]
     Name(String),
@@ -30,7 +33,7 @@ pub enum PolicyError {
     /// Two rules for one path.
     #[error("path {0:?} has two rules")]
     Twice(PathBuf),
-    /// A folder in memory without size.
+    /// A folder in memory without a size.
     #[error("temporary folder {0:?}: size_bytes must be more than 0")]
     NoSize(PathBuf),
     /// A device outside `/dev`.
@@ -43,7 +46,7 @@ pub enum PolicyError {
     #[error("layer {0} cannot be switched off")]
     CannotBeOff(Layer),
     /// This layer is never missing where bubblewrap works.
-    #[error("layer {0} cannot be optional: no machine that runs bubblewrap lacks it")]
+    #[error("layer {0} cannot be optional: every machine that runs bubblewrap has it")]
     CannotBeOptional(Layer),
     /// Not a Landlock ABI.
     #[error("landlock.abi {0}: must be between 1 and 9")]
@@ -54,7 +57,7 @@ pub enum PolicyError {
     /// A limit out of range.
     #[error("limits.{0}: must be {1}")]
     Limit(&'static str, &'static str),
-    /// A system call rule that makes no sense.
+    /// An invalid system call rule.
     #[error("system call rule {rule:?}: {problem}")]
     Syscall {
         /// The rule's first system call.
@@ -62,19 +65,21 @@ pub enum PolicyError {
         /// What is wrong.
         problem: String,
     },
-    /// A required file of the host is not there.
+    /// A required file of the host does not exist.
     #[error("{path:?} does not exist on this host; mark the rule `optional` if it may be absent")]
     SourceMissing {
         /// The path on the host.
         path: PathBuf,
     },
-    /// The facts do not speak of a path of the policy.
-    #[error("the host facts say nothing of {0:?}: gather them for this policy")]
+    /// The facts lack a path of the policy.
+    #[error("the host facts do not include {0:?}: gather them for this policy")]
     FactMissing(PathBuf),
     /// A socket shown by a rule for files.
-    #[error("{0:?} is a socket: whoever sees it can connect to it; say so with access = \"socket\"")]
+    #[error(
+        "{0:?} is a socket, and a visible socket can be connected to; use access = \"socket\" to allow that"
+    )]
     IsSocket(PathBuf),
-    /// A rule of the wrong kind for what is there.
+    /// The path has a kind that the rule does not support.
     #[error("{path:?} is {found}, the rule needs {needed}")]
     WrongKind {
         /// The path on the host.
@@ -84,12 +89,12 @@ pub enum PolicyError {
         /// What the rule needs.
         needed: &'static str,
     },
-    /// Something inside a read-only folder of the host that is not there to mount on.
-    #[error("{path:?} cannot be placed inside the read-only folder {parent:?}: it does not exist there")]
+    /// The mount point does not exist in a folder of the host.
+    #[error("{path:?} cannot be mounted inside the host folder {parent:?}: it does not exist there")]
     NoMountPoint {
         /// The path inside.
         path: PathBuf,
-        /// The read-only folder.
+        /// The folder.
         parent: PathBuf,
     },
     /// An argument with NUL, or a program that is not an absolute path.
@@ -97,21 +102,21 @@ pub enum PolicyError {
     Program(String),
 }
 
-/// Why nothing was started.
+/// Why a launch failed. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The policy does not hold together, or does not fit this machine.
+    /// The policy is invalid, or does not fit this machine.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A layer that the policy requires could not be put in force. Nothing was started.
+    /// A layer that the policy requires could not be enforced.
     #[error("layer {layer} is not available: {reason}{}", fix_text(.fix))]
     Layer {
-        /// Which one.
+        /// The layer.
         layer: Layer,
-        /// What was tried and what the system said.
+        /// The failed step and its error, as a stage or a probe reported it.
         reason: String,
-        /// What to do about it, when that is known.
+        /// How to fix it, if known.
         fix: Option<String>,
     },
     /// The launcher runs as root and the policy names no private uid.
@@ -121,15 +126,17 @@ pub enum Error {
     )]
     RootNeedsPrivateUid,
     /// The policy names a uid that this launcher cannot become.
-    #[error("identity.host_uid {wanted}: only root can change uid, this launcher is {current}; leave it out")]
+    #[error(
+        "identity.host_uid {wanted}: only root can change the uid, and this launcher has uid {current}; remove it"
+    )]
     CannotBecome {
-        /// The uid asked for.
+        /// The requested uid.
         wanted: u32,
         /// The uid that the launcher has.
         current: u32,
     },
     /// Mode `filtered` without a network namespace, or one without mode `filtered`.
-    #[error("network mode filtered and a prepared network namespace go together: {0}")]
+    #[error("network mode filtered needs a prepared network namespace, and only that mode takes one: {0}")]
     NetworkNamespace(&'static str),
     /// A descriptor number that cannot be given to the program.
     #[error("descriptor number {0}: must be between 3 and 99")]
@@ -139,20 +146,30 @@ pub enum Error {
     Exec {
         /// The program.
         program: String,
-        /// What the kernel said.
+        /// The kernel's error, as stage 2 reported it.
         reason: String,
     },
-    /// Nothing was heard from inside in time.
-    #[error("the sandbox was not ready within {0:?}; bubblewrap said: {1}")]
+    /// Stage 2 did not report in time.
+    #[error("the sandbox was not ready within {0:?}; bubblewrap's error output: {1}")]
     Timeout(Duration, String),
     /// A system call of the launcher failed.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io {
-        /// What was being done, with its object.
+        /// The failed operation, with its object.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
+}
+
+/// The error and its sources in one line, for output to a user.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    for source in std::iter::successors(error.source(), |source| source.source()) {
+        text.push_str(": ");
+        text.push_str(source.to_string().trim_end());
+    }
+    text
 }
 
 fn fix_text(fix: &Option<String>) -> String {
@@ -160,7 +177,7 @@ fn fix_text(fix: &Option<String>) -> String {
 }
 
 impl Error {
-    /// The layer that is missing, when that is the reason.
+    /// The layer that is missing, if that is the cause.
     pub fn missing_layer(&self) -> Option<Layer> {
         match self {
             Error::Layer { layer, .. } => Some(*layer),

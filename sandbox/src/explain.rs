@@ -1,13 +1,13 @@
-//! A plan in plain words.
+//! Describes a plan as text.
 
-use crate::plan::{Argument, Plan};
+use crate::plan::{Argument, SandboxPlan};
 use crate::policy::{FileRule, Network};
 use sandbox_inside::layer::{Layer, Requirement};
 use std::fmt::{self, Write};
 use std::path::Path;
 
-impl Plan {
-    /// What the program will see and may do, and the exact bubblewrap arguments.
+impl SandboxPlan {
+    /// Lists what the program will see and may do, and the exact bubblewrap arguments.
     pub fn explain(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("writing to a string does not fail");
@@ -51,7 +51,7 @@ impl Plan {
     }
 
     fn write_files(&self, out: &mut impl Write) -> fmt::Result {
-        writeln!(out, "\nFiles: nothing but the following exists")?;
+        writeln!(out, "\nFiles: only the following exist")?;
         writeln!(out, "  /proc  of its own processes")?;
         writeln!(out, "  /dev  null, zero, full, random, urandom, tty and its own terminals")?;
         for device in &self.policy.devices {
@@ -61,7 +61,7 @@ impl Plan {
         }
         for rule in &self.policy.files {
             let absent = rule.source().is_some_and(|source| self.absent.iter().any(|path| path == source));
-            let words = if absent { "not on this host, passed over".to_owned() } else { file(rule) };
+            let words = if absent { "not on this host, skipped".to_owned() } else { file(rule) };
             writeln!(out, "  {}  {words}", rule.path().display())?;
         }
         if self.policy.layers.wanted(Layer::ReadOnlyRoot) {
@@ -111,7 +111,7 @@ impl Plan {
         Ok(())
     }
 
-    /// One bubblewrap option a line.
+    /// One bubblewrap option per line.
     fn argument_lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for argument in &self.arguments {
@@ -147,7 +147,7 @@ fn file(rule: &FileRule) -> String {
         FileRule::Temporary { size_bytes, .. } => {
             format!("empty folder in memory, up to {}", bytes(*size_bytes))
         }
-        FileRule::Synthetic { text, .. } => format!("made-up file of {} bytes", text.len()),
+        FileRule::Synthetic { text, .. } => format!("generated file of {} bytes", text.len()),
         FileRule::Link { target, .. } => format!("link to {}", target.display()),
         FileRule::Socket { path, .. } => format!("socket, to connect to{}", from(path)),
         FileRule::Hidden { .. } => "hidden".to_owned(),
@@ -157,12 +157,11 @@ fn file(rule: &FileRule) -> String {
 fn network(network: &Network) -> String {
     match network {
         Network::None => "none; its own empty loopback only".to_owned(),
-        Network::Proxy { port } => format!(
-            "no route at all; 127.0.0.1:{port} inside leads to the launcher's egress proxy, which \
-             decides"
-        ),
+        Network::Proxy { port } => {
+            format!("no route; 127.0.0.1:{port} inside leads to the launcher's egress proxy, which decides")
+        }
         Network::Filtered => "the namespace that the caller prepared and filters".to_owned(),
-        Network::Host => "THE HOST'S, with everything on its loopback and its links".to_owned(),
+        Network::Host => "THE HOST'S, including its loopback and all interfaces".to_owned(),
     }
 }
 

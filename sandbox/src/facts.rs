@@ -1,4 +1,4 @@
-//! What a plan must know of the host, as a value, so that planning itself touches nothing.
+//! The facts about the host that planning needs. They are a value, so planning does no I/O.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ pub enum PathKind {
     File,
     /// A Unix socket.
     Socket,
-    /// A symbolic link; where it says it goes, where it ends, and what is there.
+    /// A symbolic link.
     Link {
         /// The text of the link.
         target: PathBuf,
-        /// The path without any link in it.
+        /// The fully resolved path.
         resolved: PathBuf,
-        /// What is there.
+        /// What is at the resolved path.
         ends_at: Box<PathKind>,
     },
 }
 
 impl PathKind {
-    /// What is there when links are followed.
+    /// The kind after following links.
     pub fn followed(&self) -> &PathKind {
         match self {
             PathKind::Link { ends_at, .. } => ends_at.followed(),
@@ -36,7 +36,7 @@ impl PathKind {
         }
     }
 
-    /// In words.
+    /// The kind as text for messages.
     pub fn in_words(&self) -> &'static str {
         match self {
             PathKind::Missing => "nothing",
@@ -48,19 +48,19 @@ impl PathKind {
     }
 }
 
-/// What is at the host paths that a policy speaks of.
+/// What is at the host paths that a policy names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     paths: BTreeMap<PathBuf, PathKind>,
 }
 
 impl HostFacts {
-    /// Facts given by hand (tests, or a plan for another machine).
+    /// Facts given explicitly (tests, or a plan for another machine).
     pub fn from_paths(paths: impl IntoIterator<Item = (PathBuf, PathKind)>) -> Self {
         HostFacts { paths: paths.into_iter().collect() }
     }
 
-    /// What is at `path`, if that was looked at.
+    /// What is at `path`, if it was inspected.
     pub fn kind(&self, path: &Path) -> Option<&PathKind> {
         self.paths.get(path)
     }

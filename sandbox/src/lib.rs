@@ -1,14 +1,14 @@
-//! What a confined Linux process may see and do, as a value; and the enforcement of it.
+//! Sandbox policies for Linux processes, and their enforcement.
 //!
-//! This crate knows nothing of browsers. Its parts, in the order in which they are used:
+//! This crate knows nothing about browsers. Its parts, in the order of use:
 //!
 //! 1. [`Policy`]: files, environment, network, system calls, limits, layers. TOML, printable,
 //!    comparable.
-//! 2. [`Policy::plan`]: pure; needs only [`HostFacts`]. [`Plan::explain`] says in plain words what
-//!    the program will see and may do, with the exact bubblewrap arguments.
+//! 2. [`Policy::plan`]: pure; needs only [`HostFacts`]. [`SandboxPlan::explain`] lists what the
+//!    program will see and may do, with the exact bubblewrap arguments.
 //! 3. `preflight`: real probes of this machine, as a typed report with the fix for each gap.
-//! 4. `Launch`: runs the plan. Ok means that every required layer is in force and the program has
-//!    been executed; any error means that it never started.
+//! 4. `Launch`: runs the plan. Ok means that every required layer is enforced and the program was
+//!    executed. Any error means that it never started.
 //!
 //! ```no_run
 //! # #[cfg(target_os = "linux")]
@@ -31,16 +31,16 @@
 //! println!("{}", plan.explain());
 //!
 //! let mut sandbox = Launch::new(plan).stdout(Stdio::Inherit).spawn()?;
-//! println!("layers in force: {:?}", sandbox.layers());
-//! let egress = sandbox.take_proxy_listener();   // accept() here what the program dials inside
+//! println!("layers: {:?}", sandbox.layers());
+//! let egress = sandbox.take_proxy_listener();   // accepts the connections that the program makes
 //! sandbox.stop(Duration::from_secs(2))?;        // TERM, then KILL; dropping the handle kills too
 //! # Ok(()) }
 //! # #[cfg(not(target_os = "linux"))]
 //! # fn main() {}
 //! ```
 //!
-//! No program has to be installed and no function has to be called first in `main`: the small
-//! static program that runs inside ("stage 2") is embedded in this library.
+//! Callers install nothing and call nothing first in `main`: the small static program that runs
+//! inside ("stage 2") is embedded in this library.
 
 mod error;
 mod explain;
@@ -50,17 +50,17 @@ mod policy;
 mod presets;
 mod syscalls;
 
-pub use error::{Error, PolicyError};
+pub use error::{Error, PolicyError, error_chain};
 pub use facts::{HostFacts, PathKind};
-pub use plan::{Argument, HOST_FOLDER, Plan, Program};
+pub use plan::{Argument, HOST_FOLDER, Program, SandboxPlan};
 pub use policy::{DeviceRule, FileRule, Identity, LandlockPolicy, Limits, Network, Policy};
 pub use sandbox_inside::layer::{Layer, Layers, Requirement};
 pub use sandbox_inside::protocol::ExpectedMount;
 pub use syscalls::{
-    Answer, Condition, NAMED_VALUES, NestedNamespace, SyscallPolicy, SyscallRule, Test, Value,
+    Condition, NAMED_VALUES, NestedNamespace, SyscallErrno, SyscallPolicy, SyscallRule, Test, Value,
 };
 
-/// Everything that touches a machine is Linux only and lives in this folder.
+/// Everything that does I/O is Linux only and lives in this folder.
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]

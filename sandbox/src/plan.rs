@@ -1,4 +1,4 @@
-//! From a policy to a plan: pure, so that it can be printed, compared and tested without a sandbox.
+//! Turns a policy into a plan. This is pure, so plans can be printed, compared and tested.
 
 use crate::error::PolicyError;
 use crate::facts::{HostFacts, PathKind};
@@ -7,10 +7,10 @@ use sandbox_inside::layer::Layer;
 use sandbox_inside::protocol::{ExpectedMount, LandlockRule, Right};
 use std::path::{Path, PathBuf};
 
-/// Where the whole host is shown, read-only, when the layer `files` is switched off.
+/// The folder that shows the whole host, read-only, when the layer `files` is switched off.
 pub const HOST_FOLDER: &str = "/host";
 
-/// What to run inside.
+/// The program to run inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The program's path inside.
@@ -22,15 +22,15 @@ pub struct Program {
 /// One argument for bubblewrap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Argument {
-    /// As it is.
+    /// Literal text.
     Text(String),
     /// The number of a descriptor from which bubblewrap reads this text.
     Data(String),
 }
 
-/// Everything that will be done for one program under one policy on one host.
+/// How one program is run under one policy on one host.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct SandboxPlan {
     pub(crate) policy: Policy,
     pub(crate) program: Program,
     pub(crate) arguments: Vec<Argument>,
@@ -39,8 +39,8 @@ pub struct Plan {
     pub(crate) absent: Vec<PathBuf>,
 }
 
-impl Plan {
-    /// The policy that the plan carries out.
+impl SandboxPlan {
+    /// The policy that the plan implements.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -55,7 +55,7 @@ impl Plan {
         &self.arguments
     }
 
-    /// The mounts that the sandbox will have, and no other.
+    /// The complete list of mounts of the sandbox.
     pub fn mounts(&self) -> &[ExpectedMount] {
         &self.mounts
     }
@@ -77,7 +77,7 @@ fn own_network(policy: &Policy) -> bool {
 
 impl Policy {
     /// The plan for running `program` under this policy on a host with these facts.
-    pub fn plan(&self, facts: &HostFacts, program: &Program) -> Result<Plan, PolicyError> {
+    pub fn plan(&self, facts: &HostFacts, program: &Program) -> Result<SandboxPlan, PolicyError> {
         self.validate()?;
         check_program(program)?;
         let mut builder = Builder::new(self, facts);
@@ -90,7 +90,7 @@ impl Policy {
             builder.file(rule)?;
         }
         builder.finish();
-        Ok(Plan {
+        Ok(SandboxPlan {
             policy: self.clone(),
             program: program.clone(),
             arguments: builder.arguments,
@@ -100,7 +100,7 @@ impl Policy {
         })
     }
 
-    /// The host paths that a plan for this policy must know of.
+    /// The host paths whose facts a plan for this policy needs.
     pub fn host_paths(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> = Vec::new();
         for rule in &self.files {
@@ -125,14 +125,14 @@ fn check_program(program: &Program) -> Result<(), PolicyError> {
     }
 }
 
-/// Parents before children: what is mounted later covers what was mounted before.
+/// Sorts parents before children, because a later mount shadows an earlier one.
 fn sorted(files: &[FileRule]) -> Vec<&FileRule> {
     let mut rules: Vec<&FileRule> = files.iter().collect();
     rules.sort_by_key(|rule| rule.path().components().collect::<Vec<_>>());
     rules
 }
 
-/// The rule whose folder `path` lies in (the deepest one), if any.
+/// The deepest rule whose folder contains `path`, if any.
 fn covering<'a>(files: &'a [FileRule], path: &Path) -> Option<&'a FileRule> {
     files
         .iter()
@@ -140,7 +140,7 @@ fn covering<'a>(files: &'a [FileRule], path: &Path) -> Option<&'a FileRule> {
         .max_by_key(|rule| rule.path().components().count())
 }
 
-/// Where `path` (inside) lies on the host, when it is in a folder of the host.
+/// The host path of `path` (inside), if it is in a folder of the host.
 fn host_path_below(files: &[FileRule], path: &Path) -> Option<PathBuf> {
     let rule = covering(files, path)?;
     let rest = path.strip_prefix(rule.path()).ok()?;
@@ -219,7 +219,7 @@ impl<'a> Builder<'a> {
         self.mount("/", self.policy.layers.wanted(Layer::ReadOnlyRoot), false);
         self.mount("/proc", false, false);
         self.mount("/dev", self.policy.layers.wanted(Layer::ReadOnlyRoot), false);
-        // Programs write to /proc/self (names of threads, maps of nested user namespaces).
+        // Programs write to /proc/self (thread names, id maps of nested user namespaces).
         self.allow("/proc", &[Right::Read, Right::Modify]);
         self.allow("/dev", &[Right::Read, Right::Modify, Right::Ioctl]);
     }
@@ -265,8 +265,8 @@ impl<'a> Builder<'a> {
         Ok((source, self.fact(source)?))
     }
 
-    /// Inside a folder of the host a place to mount on must already exist, or bubblewrap would make
-    /// one: on the host.
+    /// In a folder of the host the mount point must exist already. Otherwise bubblewrap would create
+    /// it on the host.
     fn check_mount_point(&self, path: &Path) -> Result<(), PolicyError> {
         let Some(host_path) = host_path_below(&self.policy.files, path) else {
             return Ok(());
@@ -299,7 +299,7 @@ impl<'a> Builder<'a> {
         }
         if let PathKind::Link { target, resolved, .. } = kind
             && source == path
-            && self.shown_at_own_place(resolved)
+            && self.visible_at_same_path(resolved)
         {
             return self.link(path, target);
         }
@@ -311,8 +311,8 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Whether the host's `path` is visible inside under the same name (so that a link to it works).
-    fn shown_at_own_place(&self, path: &Path) -> bool {
+    /// Whether the host's `path` is visible inside at the same path, so that a link to it works.
+    fn visible_at_same_path(&self, path: &Path) -> bool {
         self.policy.files.iter().any(|rule| {
             path.starts_with(rule.path())
                 && rule.source() == Some(rule.path())
@@ -327,7 +327,7 @@ impl<'a> Builder<'a> {
             PathKind::Missing => {
                 return Err(PolicyError::SourceMissing { path: source.to_owned() });
             }
-            // A link could be turned to another folder by whoever may write next to it.
+            // A link is refused: whoever can write to its folder could redirect it.
             other => {
                 return Err(PolicyError::WrongKind {
                     path: source.to_owned(),
@@ -367,7 +367,7 @@ impl<'a> Builder<'a> {
     }
 
     fn link(&mut self, path: &Path, target: &Path) -> Result<(), PolicyError> {
-        // A link that a folder of the host already contains needs no second making.
+        // A folder of the host already contains this link.
         if host_path_below(&self.policy.files, path).is_none() {
             self.add(["--symlink", text(target), text(path)]);
         }
@@ -397,7 +397,7 @@ impl<'a> Builder<'a> {
     }
 
     fn hidden(&mut self, path: &Path) -> Result<(), PolicyError> {
-        // What is in no folder of the host is not there in the first place.
+        // A path outside every folder of the host does not exist inside anyway.
         let Some(host_path) = host_path_below(&self.policy.files, path) else {
             return Ok(());
         };

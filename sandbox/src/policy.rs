@@ -1,7 +1,7 @@
-//! `Policy`: what a confined program may see and do, as a value.
+//! `Policy`: what a confined program may see and do.
 //!
-//! A policy is data: it can be written as TOML, printed, compared and reviewed. It names no
-//! process, no descriptor and no command; those belong to one launch.
+//! A policy is data: it can be written as TOML, printed, compared and reviewed. It contains no
+//! process, descriptor or command; those belong to one launch.
 
 use crate::error::PolicyError;
 use crate::syscalls::SyscallPolicy;
@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 pub struct Policy {
     /// Short name; also the host name that the program sees. Letters, digits and `-`.
     pub name: String,
-    /// Who the program is, inside and outside.
+    /// The program's user, inside and outside.
     #[serde(default)]
     pub identity: Identity,
     /// The folder in which the program starts.
@@ -26,10 +26,10 @@ pub struct Policy {
     /// Which network the program gets.
     #[serde(default)]
     pub network: Network,
-    /// What the program may use up.
+    /// Resource limits.
     #[serde(default)]
     pub limits: Limits,
-    /// The Landlock rights that the kernel must know.
+    /// The Landlock version that the kernel must support.
     #[serde(default)]
     pub landlock: LandlockPolicy,
     /// Layers that are optional or off. Every layer not named here is required.
@@ -41,7 +41,7 @@ pub struct Policy {
     /// Device files, besides the harmless ones (`null`, `zero`, `full`, `random`, `urandom`, `tty`).
     #[serde(default)]
     pub devices: Vec<DeviceRule>,
-    /// What the program sees of files. What no rule names does not exist.
+    /// The files that the program sees. A path without a rule does not exist inside.
     #[serde(default)]
     pub files: Vec<FileRule>,
     /// Which system calls are refused, each with its reason.
@@ -53,7 +53,7 @@ fn root_folder() -> PathBuf {
     PathBuf::from("/")
 }
 
-/// Who the program is.
+/// The program's user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Identity {
@@ -61,8 +61,8 @@ pub struct Identity {
     pub uid: u32,
     /// The gid that the program sees.
     pub gid: u32,
-    /// The uid and gid outside. A launcher that runs as root must name a private one (never 0,
-    /// different for each instance); any other launcher leaves it out and keeps its own.
+    /// The uid and gid outside. A launcher that runs as root must set a private one: not 0, and
+    /// different for each instance. Any other launcher omits it and keeps its own.
     pub host_uid: Option<u32>,
 }
 
@@ -72,66 +72,66 @@ impl Default for Identity {
     }
 }
 
-/// One thing about files. `path` is always the path inside; `source` is the path on the host and
-/// is the same as `path` when left out.
+/// A rule for one path. `path` is the path inside; `source` is the path on the host and defaults
+/// to `path`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "access", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum FileRule {
     /// A file or folder of the host, to read.
     ReadOnly {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
-        /// Where on the host.
+        /// The path on the host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<PathBuf>,
         /// Whether programs below it may be executed (and libraries mapped).
         #[serde(default)]
         execute: bool,
-        /// Whether its absence on the host is passed over.
+        /// Whether it may be absent on the host.
         #[serde(default)]
         optional: bool,
     },
     /// A folder of the host, to read and write; never to execute from.
     Writable {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
-        /// Where on the host.
+        /// The path on the host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<PathBuf>,
     },
     /// An empty writable folder in memory, gone with the program.
     Temporary {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
-        /// How much it may hold.
+        /// Its maximum size.
         size_bytes: u64,
     },
-    /// A read-only file whose content the policy gives.
+    /// A read-only file whose content is in the policy.
     Synthetic {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
-        /// What it says.
+        /// Its content.
         text: String,
     },
     /// A symbolic link.
     Link {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
         /// What it points to.
         target: PathBuf,
     },
-    /// A Unix socket of the host. Whoever can see a socket can connect to it, so a socket is never
-    /// shown by any other rule than this one.
+    /// A Unix socket of the host. A visible socket can be connected to, so only this rule may show
+    /// one.
     Socket {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
-        /// Where on the host.
+        /// The path on the host.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         source: Option<PathBuf>,
     },
-    /// Something below a visible folder that must not be seen.
+    /// A path below a visible folder that must not be visible.
     Hidden {
-        /// Where inside.
+        /// The path inside.
         path: PathBuf,
     },
 }
@@ -150,7 +150,7 @@ impl FileRule {
         }
     }
 
-    /// The path on the host, for the rules that show something of the host.
+    /// The path on the host, for rules that show a host path.
     pub fn source(&self) -> Option<&Path> {
         match self {
             FileRule::ReadOnly { path, source, .. }
@@ -160,22 +160,22 @@ impl FileRule {
         }
     }
 
-    /// A folder or file of the host at its own place, to read.
+    /// A folder or file of the host at the same path, to read.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         FileRule::ReadOnly { path: path.into(), source: None, execute: false, optional: false }
     }
 
-    /// As [`FileRule::read_only`], but its absence is passed over.
+    /// As [`FileRule::read_only`], but it may be absent.
     pub fn read_only_if_present(path: impl Into<PathBuf>) -> Self {
         FileRule::ReadOnly { path: path.into(), source: None, execute: false, optional: true }
     }
 
-    /// A folder of programs and libraries of the host at its own place.
+    /// A folder of programs and libraries of the host at the same path.
     pub fn programs(path: impl Into<PathBuf>) -> Self {
         FileRule::ReadOnly { path: path.into(), source: None, execute: true, optional: false }
     }
 
-    /// As [`FileRule::programs`], but its absence is passed over.
+    /// As [`FileRule::programs`], but it may be absent.
     pub fn programs_if_present(path: impl Into<PathBuf>) -> Self {
         FileRule::ReadOnly { path: path.into(), source: None, execute: true, optional: true }
     }
@@ -195,19 +195,19 @@ impl FileRule {
         FileRule::Synthetic { path: path.into(), text: text.into() }
     }
 
-    /// Something that must not be seen.
+    /// A path that must not be visible.
     pub fn hidden(path: impl Into<PathBuf>) -> Self {
         FileRule::Hidden { path: path.into() }
     }
 }
 
-/// A device file or folder of the host, at its own place (for instance `/dev/dri`).
+/// A device file or folder of the host at the same path (for instance `/dev/dri`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceRule {
     /// The path, below `/dev`.
     pub path: PathBuf,
-    /// Whether its absence on the host is passed over.
+    /// Whether it may be absent on the host.
     #[serde(default)]
     pub optional: bool,
 }
@@ -216,22 +216,22 @@ pub struct DeviceRule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Network {
-    /// Own network namespace, nothing but its own loopback.
+    /// Own network namespace with only a loopback interface.
     #[default]
     None,
-    /// As `None`, with one listening socket on the sandbox's loopback that belongs to the launcher:
-    /// whatever connects to it talks to the launcher's egress proxy. There is no route at all.
+    /// As `None`, with one listening socket on the sandbox's loopback. The launcher's egress proxy
+    /// accepts its connections. There is no route.
     Proxy {
         /// The port on `127.0.0.1` inside.
         port: u16,
     },
     /// A network namespace that the caller prepared and passes as a descriptor (root only).
     Filtered,
-    /// The host's network, with everything that listens on its loopback.
+    /// The host's network, including every service on its loopback.
     Host,
 }
 
-/// What the program may use up. What is `None` is not limited.
+/// Resource limits. `None` means unlimited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -252,18 +252,18 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a cgroup is needed to keep them.
+    /// Whether a cgroup is needed to enforce them.
     pub fn need_cgroup(&self) -> bool {
         self.memory_bytes.is_some() || self.processes.is_some() || self.cpu_percent.is_some()
     }
 }
 
-/// What is asked of Landlock.
+/// The Landlock settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LandlockPolicy {
-    /// The ABI version whose rights are all handled. 6 (Linux 6.12) is the first that keeps signals
-    /// and abstract sockets inside.
+    /// The ABI version; all of its rights are handled. 6 (Linux 6.12) is the first that confines
+    /// signals and abstract sockets.
     pub abi: u8,
 }
 
@@ -274,7 +274,7 @@ impl Default for LandlockPolicy {
 }
 
 impl Policy {
-    /// A policy that shows nothing and allows nothing but to compute.
+    /// A policy without files, environment and network.
     pub fn new(name: impl Into<String>) -> Self {
         Policy {
             name: name.into(),
@@ -293,17 +293,17 @@ impl Policy {
 
     /// Reads a policy written as TOML. Unknown keys are errors.
     pub fn from_toml(text: &str) -> Result<Self, PolicyError> {
-        let policy: Policy = toml::from_str(text).map_err(|e| PolicyError::Toml(e.to_string()))?;
+        let policy: Policy = toml::from_str(text).map_err(PolicyError::TomlRead)?;
         policy.validate()?;
         Ok(policy)
     }
 
     /// Writes the policy as TOML.
     pub fn to_toml(&self) -> Result<String, PolicyError> {
-        toml::to_string(self).map_err(|e| PolicyError::Toml(e.to_string()))
+        toml::to_string(self).map_err(PolicyError::TomlWrite)
     }
 
-    /// Checks everything that can be checked without looking at a machine.
+    /// Checks everything that can be checked without a machine.
     pub fn validate(&self) -> Result<(), PolicyError> {
         check_name(&self.name)?;
         check_identity(&self.identity)?;
@@ -363,7 +363,7 @@ impl Policy {
     }
 }
 
-/// Only folders in memory may be laid over `/dev` (that is what `/dev/shm` is).
+/// Below `/dev`, only folders in memory are allowed (such as `/dev/shm`).
 fn may_be_in_dev(rule: &FileRule) -> bool {
     matches!(rule, FileRule::Temporary { path, .. } if path != Path::new("/dev"))
 }
@@ -378,7 +378,7 @@ fn check_name(name: &str) -> Result<(), PolicyError> {
 }
 
 fn check_identity(identity: &Identity) -> Result<(), PolicyError> {
-    // Chromium and others refuse uid 0, and uid 0 inside would own the namespaces' settings.
+    // Chromium and others refuse uid 0, and uid 0 inside would own the namespaces' sysctl files.
     if identity.uid == 0 || identity.gid == 0 || identity.host_uid == Some(0) {
         return Err(PolicyError::Root);
     }
@@ -402,11 +402,11 @@ fn check_layer(layer: Layer, requirement: Requirement) -> Result<(), PolicyError
 }
 
 fn check_limits(limits: &Limits) -> Result<(), PolicyError> {
-    const LEAST_MEMORY: u64 = 1 << 20;
-    if limits.memory_bytes.is_some_and(|n| n < LEAST_MEMORY) {
+    const MIN_MEMORY: u64 = 1 << 20;
+    if limits.memory_bytes.is_some_and(|n| n < MIN_MEMORY) {
         return Err(PolicyError::Limit("memory_bytes", "at least 1048576"));
     }
-    // bubblewrap's two processes count too.
+    // Bubblewrap's two processes count too.
     if limits.processes.is_some_and(|n| n < 3) {
         return Err(PolicyError::Limit("processes", "at least 3"));
     }
@@ -419,8 +419,8 @@ fn check_limits(limits: &Limits) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// Absolute, UTF-8, without `.`/`..`, doubled or trailing slashes: one way to write each path, so
-/// that comparing two of them means something.
+/// Requires an absolute UTF-8 path without `.`, `..`, doubled or trailing slashes. Each path then
+/// has one spelling, and paths can be compared.
 fn check_path(path: &Path) -> Result<(), PolicyError> {
     check_text(path.to_str(), path)?;
     let plain = path.is_absolute()
@@ -437,7 +437,7 @@ fn check_text(text: Option<&str>, path: &Path) -> Result<(), PolicyError> {
 }
 
 impl fmt::Display for Policy {
-    /// The policy as TOML, which is also how it is written.
+    /// The policy as TOML.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_toml().map_err(|_| fmt::Error)?)
     }

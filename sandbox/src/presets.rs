@@ -12,8 +12,8 @@ impl FileRule {
         rules
     }
 
-    /// `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf` with only the program's own user, root
-    /// and nobody in them: programs that look up their user work, and nothing of the host shows.
+    /// `/etc/passwd`, `/etc/group` and `/etc/nsswitch.conf` with only the program's user, root and
+    /// nobody. User lookups work without showing the host's users.
     pub fn identity_files(identity: &Identity, name: &str, home: &str) -> Vec<FileRule> {
         let (uid, gid) = (identity.uid, identity.gid);
         vec![

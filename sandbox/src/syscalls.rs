@@ -1,7 +1,7 @@
-//! The system call policy as reviewable data.
+//! The system call policy as data.
 //!
-//! The rules live in `syscalls.toml` next to this file, each with its reason; a policy may carry its
-//! own list instead. Turning them into BPF is the business of the Linux part.
+//! The default rules are in `syscalls.toml` next to this file, each with its reason. A policy may
+//! have its own list instead. `linux/seccomp.rs` compiles them to BPF.
 
 use crate::error::PolicyError;
 use serde::{Deserialize, Serialize};
@@ -11,11 +11,11 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyscallPolicy {
-    /// The namespaces that the program may create for its own children. Chromium's inner sandbox
-    /// needs `user`, `pid` and `network`; a program without such needs gets none.
+    /// The namespaces that the program may create for its children. Chromium's own sandbox needs
+    /// `user`, `pid` and `network`; most programs need none.
     #[serde(default = "default_nested_namespaces")]
     pub nested_namespaces: Vec<NestedNamespace>,
-    /// What is refused.
+    /// The refused system calls.
     #[serde(default = "default_refusals")]
     pub refuse: Vec<SyscallRule>,
 }
@@ -63,7 +63,7 @@ impl NestedNamespace {
     }
 }
 
-/// One refusal.
+/// A rule that refuses system calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyscallRule {
@@ -72,36 +72,36 @@ pub struct SyscallRule {
     /// Conditions on the arguments; all must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<Condition>,
-    /// What the caller sees.
+    /// The error that the caller gets.
     #[serde(default)]
-    pub answer: Answer,
-    /// Why.
+    pub answer: SyscallErrno,
+    /// Why the calls are refused.
     pub reason: String,
 }
 
-/// What the caller of a refused system call sees.
+/// The error that the caller of a refused system call gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum SyscallErrno {
     /// "Operation not permitted".
     #[default]
     Eperm,
-    /// "Function not implemented": callers fall back to the older call.
+    /// "Function not implemented". Callers fall back to the older call.
     Enosys,
 }
 
-/// A condition on one argument. Only the lower 32 bits are compared: that is what the kernel uses of
-/// every argument named here, so the upper half cannot be used to slip past.
+/// A condition on one argument. Only the lower 32 bits are compared. The kernel ignores the upper
+/// half of these arguments, so it cannot be used to bypass a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "WrittenCondition", into = "WrittenCondition")]
 pub struct Condition {
-    /// Which argument, from 0.
+    /// The index of the argument, from 0.
     pub arg: u8,
-    /// What about it.
+    /// The test on its value.
     pub test: Test,
 }
 
-/// A condition as it is written: the test's name is a key beside `arg`.
+/// The TOML form of a condition: the test's name is a key next to `arg`.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenCondition {
@@ -148,7 +148,7 @@ impl From<Condition> for WrittenCondition {
     }
 }
 
-/// What is tested about an argument.
+/// A test on an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
     /// It is one of these.
@@ -157,7 +157,7 @@ pub enum Test {
     NoneOf(Vec<Value>),
     /// At least one of these bits is set.
     AnyBitOf(Vec<Value>),
-    /// Not one of these bits is set.
+    /// None of these bits is set.
     NoBitOf(Vec<Value>),
 }
 
@@ -204,7 +204,7 @@ impl Value {
 }
 
 impl Test {
-    /// The values it speaks of.
+    /// The values to compare with.
     pub fn values(&self) -> &[Value] {
         match self {
             Test::OneOf(v) | Test::NoneOf(v) | Test::AnyBitOf(v) | Test::NoBitOf(v) => v,
@@ -236,7 +236,7 @@ impl Default for SyscallPolicy {
 }
 
 impl SyscallPolicy {
-    /// All refusals: those of the list, and those that follow from `nested_namespaces`.
+    /// All rules: the list, and the rules that follow from `nested_namespaces`.
     pub fn rules(&self) -> Vec<SyscallRule> {
         let mut rules = self.refuse.clone();
         rules.extend(self.namespace_rules());
@@ -248,7 +248,7 @@ impl SyscallPolicy {
             NestedNamespace::ALL
                 .into_iter()
                 .filter(|kind| !self.nested_namespaces.contains(kind))
-                // In clone's flags the lowest byte is the exit signal: there is no time flag there.
+                // The lowest byte of clone's flags is the exit signal, so clone has no time flag.
                 .filter(|kind| call != "clone" || *kind != NestedNamespace::Time)
                 .map(|kind| Value::Number(kind.flag()))
                 .collect()
@@ -260,15 +260,15 @@ impl SyscallPolicy {
             .map(|(call, flags)| SyscallRule {
                 calls: vec![call.to_owned()],
                 when: vec![Condition { arg: 0, test: Test::AnyBitOf(flags) }],
-                answer: Answer::Eperm,
-                reason: "a new namespace of a kind that the policy does not name would hand out \
-                         capabilities over kernel code that the program has no need of"
+                answer: SyscallErrno::Eperm,
+                reason: "a new namespace gives capabilities over kernel code that the program does \
+                         not need; the policy does not allow this kind"
                     .to_owned(),
             })
             .collect()
     }
 
-    /// Checks what can be checked without an architecture's table of numbers.
+    /// Checks everything except the names of system calls, which depend on the architecture.
     pub fn validate(&self) -> Result<(), PolicyError> {
         self.refuse.iter().try_for_each(validate_rule)
     }
@@ -292,7 +292,7 @@ fn validate_rule(rule: &SyscallRule) -> Result<(), PolicyError> {
             return bad("arguments are numbered 0 to 5");
         }
         if condition.test.values().is_empty() {
-            return bad("a condition compares with nothing");
+            return bad("a condition has no values");
         }
         if let Some(value) = condition.test.values().iter().find(|v| v.number().is_none()) {
             return bad(&format!("unknown value {value}"));
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_rules_are_valid_and_say_why() {
+    fn built_in_rules_are_valid_and_have_reasons() {
         let policy = SyscallPolicy::default();
         policy.validate().expect("valid");
         assert!(policy.refuse.len() >= 15);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_not_named_are_refused_and_named_ones_are_not() {
+    fn only_the_named_namespaces_are_allowed() {
         let rules = SyscallPolicy::default().namespace_rules();
         let flags = |call: &str| -> u32 {
             rules

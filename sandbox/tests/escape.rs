@@ -1,4 +1,4 @@
-//! The escape battery: nothing gets through, and without each layer something does.
+//! The escape battery: no probe gets through, and without any single layer one does.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -25,7 +25,7 @@ fn battery_in_own_network(policy: Policy) -> Report {
     in_own_network(&ADDRESSES, move || battery(&policy))
 }
 
-/// Every required layer is on, nothing got through, and enough was tried.
+/// Checks that every required layer is on, no probe got through, and enough probes ran.
 fn assert_tight(report: &Report) {
     let open: Vec<_> = report.open().collect();
     assert!(open.is_empty(), "got through: {open:#?}");
@@ -35,8 +35,8 @@ fn assert_tight(report: &Report) {
         assert!(!finding.layers.is_empty(), "{} names no layer", finding.name);
     }
     for (layer, state) in &report.layers {
-        let without_meaning = *layer == Layer::Identity && !is_root();
-        assert!(*state == LayerState::On || without_meaning, "{layer} is {state:?}");
+        let not_applicable = *layer == Layer::Identity && !is_root();
+        assert!(*state == LayerState::On || not_applicable, "{layer} is {state:?}");
     }
 }
 
@@ -57,13 +57,13 @@ fn ordinary_user_battery() {
     assert_tight(&battery(&policy()));
 }
 
-/// The battery itself is proved: each layer, taken away alone, lets one of its probes through.
+/// Tests the battery itself: removing a single layer must let one of its probes through.
 #[test]
-fn without_any_one_layer_something_gets_through() {
-    let mut silent = Vec::new();
+fn without_any_single_layer_a_probe_gets_through() {
+    let mut undetected = Vec::new();
     for layer in Layer::ALL {
-        // Bubblewrap cannot be switched off; it carries the others. The session is tried below,
-        // because it takes a terminal.
+        // Bubblewrap cannot be switched off. The session layer has its own test below, because it
+        // needs a terminal.
         if matches!(layer, Layer::Bubblewrap | Layer::Session) {
             continue;
         }
@@ -77,17 +77,17 @@ fn without_any_one_layer_something_gets_through() {
             .collect();
         println!("without {layer}: {}", through.join(", "));
         if through.is_empty() {
-            silent.push(format!("{layer}:\n{report}"));
+            undetected.push(format!("{layer}:\n{report}"));
         }
         let state = report.layers.iter().find(|(l, _)| *l == layer);
         assert_eq!(state, Some(&(layer, LayerState::Off)));
     }
-    assert!(silent.is_empty(), "nothing got through without {silent:#?}");
+    assert!(undetected.is_empty(), "no probe got through without {undetected:#?}");
 }
 
 #[test]
 fn without_the_session_layer_the_terminal_is_open() {
-    // A child with a terminal of its own runs the ignored test below.
+    // script(1) runs the ignored test below with a terminal.
     let output = std::process::Command::new("script")
         .args(["--quiet", "--return", "--command"])
         .arg(format!(
@@ -110,16 +110,16 @@ fn battery_with_a_terminal() {
         let finding = report.findings.into_iter().find(|f| f.name == "terminal");
         finding.expect("the probe ran").is_open()
     };
-    assert!(!terminal(policy()), "the terminal must be out of reach");
+    assert!(!terminal(policy()), "the terminal must not be reachable");
     let mut open = policy();
     open.layers.set(Layer::Session, Requirement::Off);
-    assert!(terminal(open), "without the layer the terminal must be in reach");
+    assert!(terminal(open), "without the layer the terminal must be reachable");
 }
 
-/// The fork bomb and the memory hog notice when a limit is only written down: here the cgroup is an
-/// ordinary folder, behind which there is no kernel.
+/// The fork bomb and the memory hog detect limits that are not enforced. The cgroup here is an
+/// ordinary folder.
 #[test]
-fn limits_that_nobody_keeps_are_found_out() {
+fn limits_that_are_not_enforced_are_detected() {
     let parent = tempfile::tempdir().expect("folder");
     for file in ["cgroup.controllers", "cgroup.subtree_control"] {
         std::fs::write(parent.path().join(file), "cpu memory pids\n").expect("write");

@@ -1,4 +1,4 @@
-//! Each layer made unavailable in turn: an error that names it, and the program never started.
+//! Makes each layer unavailable in turn: the error names it, and the program never starts.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -12,7 +12,7 @@ use seccompiler::{
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-/// A policy with a folder into which the program would leave a mark, and the program that does.
+/// A policy and a program that creates a file if it is started.
 struct Marked {
     folder: tempfile::TempDir,
     policy: Policy,
@@ -50,8 +50,8 @@ impl Marked {
     }
 }
 
-/// Runs `test` in a thread for which the system calls `calls` (with the given bits in their first
-/// argument, if any) answer with `errno`.
+/// Runs `test` in a thread in which the system calls `calls` (with the given bits in their first
+/// argument, if any) fail with `errno`.
 fn without_calls<T: Send + 'static>(
     calls: &[(i64, Option<u64>)],
     errno: i32,
@@ -93,7 +93,7 @@ fn without_calls<T: Send + 'static>(
 }
 
 #[test]
-fn with_everything_there_the_program_runs() {
+fn with_every_layer_available_the_program_runs() {
     let marked = Marked::new();
     let mut sandbox = marked.launch().spawn().expect("starts");
     assert!(sandbox.wait().expect("ends").success());
@@ -101,7 +101,7 @@ fn with_everything_there_the_program_runs() {
 }
 
 #[test]
-fn no_bubblewrap() {
+fn a_missing_bubblewrap_is_refused() {
     let marked = Marked::new();
     let result = marked.launch().bubblewrap("/nonexistent/bwrap").spawn();
     marked.assert_refused(result, Layer::Bubblewrap);
@@ -112,7 +112,7 @@ fn no_bubblewrap() {
 }
 
 #[test]
-fn a_bubblewrap_that_others_could_replace() {
+fn a_bubblewrap_that_others_could_replace_is_refused() {
     let marked = Marked::new();
     let folder = tempfile::tempdir().expect("folder");
     let copy = folder.path().join("bwrap");
@@ -129,15 +129,15 @@ fn a_bubblewrap_that_others_could_replace() {
 }
 
 #[test]
-fn a_bubblewrap_that_lies() {
-    // A program that ends without confining anything: no word from inside, so nothing started.
+fn a_bubblewrap_that_does_nothing_is_refused() {
+    // The program ends without confining anything, so stage 2 never reports.
     let marked = Marked::new();
     let result = marked.launch().bubblewrap("/usr/bin/true").spawn();
     marked.assert_refused(result, Layer::Bubblewrap);
 }
 
 #[test]
-fn no_user_namespaces() {
+fn missing_user_namespaces_are_refused() {
     let marked = Marked::new();
     let launch = marked.launch();
     let new_user = u64::try_from(libc::CLONE_NEWUSER).expect("positive");
@@ -153,7 +153,7 @@ fn no_user_namespaces() {
 }
 
 #[test]
-fn no_landlock() {
+fn missing_landlock_is_refused_unless_optional() {
     let mut marked = Marked::new();
     let calls = [
         (libc::SYS_landlock_create_ruleset, None),
@@ -178,11 +178,10 @@ fn no_landlock() {
 }
 
 #[test]
-fn a_landlock_that_is_too_old() {
+fn an_old_landlock_is_refused() {
     let mut marked = Marked::new();
     let kernel = preflight::check(None, 6).landlock_abi;
-    // 9 is the highest that a policy can name: a kernel that has it is never too old, and there is
-    // nothing to try.
+    // A policy can require at most ABI 9, so a kernel with ABI 9 is never too old.
     if kernel >= 9 {
         return;
     }
@@ -192,7 +191,7 @@ fn a_landlock_that_is_too_old() {
 }
 
 #[test]
-fn no_seccomp() {
+fn missing_seccomp_is_refused_unless_optional() {
     let mut marked = Marked::new();
     let calls = [(libc::SYS_seccomp, None)];
     let launch = marked.launch();
@@ -208,8 +207,7 @@ fn no_seccomp() {
     sandbox.wait().expect("ends");
 }
 
-/// Runs `test` in a thread with a mount namespace of its own, in which `folder` is covered by an
-/// empty one.
+/// Runs `test` in a thread with its own mount namespace, in which an empty tmpfs shadows `folder`.
 fn with_covered<T: Send + 'static>(folder: &'static str, test: impl FnOnce() -> T + Send + 'static) -> T {
     use nix::mount::{MsFlags, mount};
     std::thread::spawn(move || {
@@ -223,17 +221,17 @@ fn with_covered<T: Send + 'static>(folder: &'static str, test: impl FnOnce() -> 
     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// As on a machine with cgroups of version 1 or none at all.
+/// Simulates a machine without cgroup v2.
 fn without_cgroups<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     with_covered("/sys/fs/cgroup", test)
 }
 
 #[test]
-fn no_proc_to_mount() {
+fn a_masked_proc_is_refused() {
     let marked = Marked::new();
     let launch = marked.launch();
-    // A part of /proc is covered, as container managers do: the kernel then refuses another /proc to
-    // whoever is not the machine's root.
+    // Container managers mask parts of /proc. The kernel then refuses to mount another /proc in a
+    // user namespace.
     let (result, report) = with_covered("/proc/irq", move || (launch.spawn(), preflight::check(None, 6)));
     marked.assert_refused(result, Layer::Bubblewrap);
     let probe = report.probe("whole-launch").expect("probed");
@@ -242,7 +240,7 @@ fn no_proc_to_mount() {
 }
 
 #[test]
-fn no_keeper_of_limits() {
+fn unavailable_limits_are_refused_unless_optional() {
     let mut marked = Marked::new();
     marked.policy.limits.memory_bytes = Some(256 << 20);
     let launch = marked.launch();
@@ -254,13 +252,13 @@ fn no_keeper_of_limits() {
     marked.policy.layers.set(Layer::Limits, Requirement::Optional);
     let launch = marked.launch();
     let mut sandbox = without_cgroups(move || launch.spawn()).expect("optional");
-    assert!(matches!(sandbox.limits(), sandbox::LimitKeeper::Nobody(_)));
+    assert!(matches!(sandbox.limits(), sandbox::LimitEnforcer::Unavailable(_)));
     assert!(!sandbox.has(Layer::Limits));
     sandbox.wait().expect("ends");
 }
 
 #[test]
-fn root_without_a_private_uid() {
+fn root_without_a_private_uid_is_refused() {
     let mut marked = Marked::new();
     marked.policy.identity.host_uid = None;
     let result = marked.launch().spawn();
@@ -269,7 +267,7 @@ fn root_without_a_private_uid() {
 }
 
 #[test]
-fn a_filtered_network_without_a_namespace() {
+fn a_filtered_network_without_a_namespace_is_refused() {
     let mut marked = Marked::new();
     marked.policy.network = sandbox::Network::Filtered;
     let result = marked.launch().spawn();
@@ -278,7 +276,7 @@ fn a_filtered_network_without_a_namespace() {
 }
 
 #[test]
-fn a_required_file_that_is_not_there() {
+fn a_missing_required_file_is_refused() {
     let mut marked = Marked::new();
     marked.policy.files.push(FileRule::read_only("/nonexistent/file"));
     let facts = sandbox::HostFacts::gather(&marked.policy).expect("facts");
@@ -290,7 +288,7 @@ fn a_required_file_that_is_not_there() {
 }
 
 #[test]
-fn a_folder_that_the_private_uid_cannot_reach() {
+fn a_folder_that_the_private_uid_cannot_reach_is_refused() {
     let mut marked = Marked::new();
     let folder = tempfile::tempdir().expect("folder");
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).expect("mode");

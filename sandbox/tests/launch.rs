@@ -1,11 +1,11 @@
-//! What a confined program gets, and what the handle tells.
+//! What a confined program sees, and what the handle reports.
 #![cfg(target_os = "linux")]
 
 mod common;
 
 use common::{PRIVATE_UID, as_ordinary_user, in_own_network, is_root, output, policy, program, shell};
 use sandbox::{
-    Error, FileRule, Launch, Layer, LayerState, LimitKeeper, Network, Requirement, Stdio, preflight,
+    Error, FileRule, Launch, Layer, LayerState, LimitEnforcer, Network, Requirement, Stdio, preflight,
 };
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::os::unix::fs::chown;
 use std::time::Duration;
 
 #[test]
-fn the_program_sees_what_the_policy_says_and_nothing_else() {
+fn the_program_sees_only_what_the_policy_names() {
     let folder = tempfile::tempdir().expect("folder");
     chown(folder.path(), Some(PRIVATE_UID), Some(PRIVATE_UID)).expect("chown");
     let mut policy = policy();
@@ -48,14 +48,14 @@ fn descriptors_arrive_under_their_numbers() {
         .expect("starts");
     to_program.write_all(b"word\n").expect("write");
     let mut text = String::new();
-    // Ends only if nobody but the program holds the other end.
+    // Ends only if the program alone holds the other end.
     from_program.read_to_string(&mut text).expect("read");
     assert_eq!(text, "got word\n");
     assert!(sandbox.wait().expect("ends").success());
 }
 
 #[test]
-fn numbers_that_cannot_be_given_are_refused() {
+fn invalid_descriptor_numbers_are_refused() {
     for number in [-1, 0, 2, 100, 5000] {
         let file = std::fs::File::open("/dev/null").expect("open");
         let result = Launch::new(shell(&policy(), "true")).descriptor(number, file.into()).spawn();
@@ -64,7 +64,7 @@ fn numbers_that_cannot_be_given_are_refused() {
 }
 
 #[test]
-fn the_handle_tells_the_truth() {
+fn the_handle_reports_layers_and_exit_status() {
     let mut sandbox = Launch::new(shell(&policy(), "exit 3")).spawn().expect("starts");
     let status = std::fs::read_to_string(format!("/proc/{}/status", sandbox.program_pid()));
     if let Ok(status) = status {
@@ -73,14 +73,14 @@ fn the_handle_tells_the_truth() {
     for layer in Layer::ALL {
         assert!(sandbox.has(layer), "{layer}: {:?}", sandbox.layers());
     }
-    assert_eq!(*sandbox.limits(), LimitKeeper::NotNeeded);
+    assert_eq!(*sandbox.limits(), LimitEnforcer::NotNeeded);
     assert!(sandbox.timings().total() > Duration::ZERO);
     assert_eq!(sandbox.wait().expect("ends").code(), Some(3));
     assert_eq!(sandbox.wait().expect("still ended").code(), Some(3));
 }
 
 #[test]
-fn the_running_program_is_confined_as_the_host_sees_it() {
+fn the_host_sees_the_program_confined() {
     let mut sandbox = Launch::new(program(&policy(), "/usr/bin/sleep", &["1000"])).spawn().expect("starts");
     let pid = sandbox.program_pid();
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
@@ -114,7 +114,7 @@ fn parent(pid: u32) -> u32 {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_a_typed_error() {
+fn a_missing_program_is_a_typed_error() {
     let result = Launch::new(program(&policy(), "/usr/bin/no-such-program", &[])).spawn();
     match result {
         Err(Error::Exec { program, reason }) => {
@@ -155,7 +155,7 @@ import os; os.write(4, os.read(3, 100))
     let mut policy = policy();
     policy.network = Network::Proxy { port: 3128 };
     let (mut reader, writer) = std::io::pipe().expect("pipe");
-    // Together with descriptors, because both want low numbers inside.
+    // Together with descriptors, because both use low numbers inside.
     let (mut from_program, write_end) = std::io::pipe().expect("pipe");
     let (read_end, mut to_program) = std::io::pipe().expect("pipe");
     let mut sandbox = Launch::new(program(&policy, "/usr/bin/python3", &["-c", SCRIPT]))
@@ -182,7 +182,7 @@ import os; os.write(4, os.read(3, 100))
     from_program.read_to_string(&mut text).expect("read");
     assert_eq!(text, "through 3 and 4");
     assert!(sandbox.wait().expect("ends").success());
-    // The port exists inside only.
+    // The port exists only inside.
     assert!(TcpStream::connect(("127.0.0.1", 9222)).is_err());
 }
 
@@ -197,13 +197,13 @@ fn a_prepared_network_namespace_is_joined() {
         let script =
             format!("import socket; socket.create_connection(('10.77.0.1', {port})).sendall(b'joined')");
         let plan = program(&policy, "/usr/bin/python3", &["-c", &script]);
-        // From another thread, which is in the machine's own network.
+        // From another thread in the machine's own network.
         let launch = Launch::new(plan).network_namespace(namespace.into());
         let mut sandbox = std::thread::scope(|scope| {
             scope
                 .spawn(|| {
                     let main = std::fs::File::open("/proc/self/ns/net").expect("main network");
-                    nix::sched::setns(main, nix::sched::CloneFlags::CLONE_NEWNET).expect("go back");
+                    nix::sched::setns(main, nix::sched::CloneFlags::CLONE_NEWNET).expect("setns");
                     launch.spawn()
                 })
                 .join()
@@ -220,8 +220,8 @@ fn a_prepared_network_namespace_is_joined() {
 }
 
 #[test]
-fn limits_are_kept_in_a_delegated_cgroup() {
-    // A folder that looks like one: the kernel's part is not here, all of ours is.
+fn limits_are_written_to_a_delegated_cgroup() {
+    // An ordinary folder with the same files: this tests everything but the kernel.
     let parent = tempfile::tempdir().expect("folder");
     let write = |name: &str, text: &str| std::fs::write(parent.path().join(name), text).expect("write");
     write("cgroup.controllers", "cpu memory pids\n");
@@ -232,7 +232,7 @@ fn limits_are_kept_in_a_delegated_cgroup() {
     policy.limits.cpu_percent = Some(200);
     let mut sandbox =
         Launch::new(shell(&policy, "true")).cgroup_parent(parent.path()).spawn().expect("starts");
-    let LimitKeeper::Cgroup(folder) = sandbox.limits().clone() else {
+    let LimitEnforcer::Cgroup(folder) = sandbox.limits().clone() else {
         panic!("{:?}", sandbox.limits());
     };
     assert!(sandbox.has(Layer::Limits));
@@ -240,12 +240,12 @@ fn limits_are_kept_in_a_delegated_cgroup() {
     assert_eq!(read("memory.max"), "536870912");
     assert_eq!(read("pids.max"), "64");
     assert_eq!(read("cpu.max"), "200000 100000");
-    assert_eq!(read("cgroup.procs"), "0", "stage 1 entered before anything else");
+    assert_eq!(read("cgroup.procs"), "0", "stage 1 entered the cgroup first");
     sandbox.wait().expect("ends");
 }
 
 #[test]
-fn a_layer_that_is_off_is_said_to_be_off() {
+fn a_layer_that_is_off_is_reported_as_off() {
     let mut policy = policy();
     policy.layers.set(Layer::Seccomp, Requirement::Off);
     let mut sandbox = Launch::new(shell(&policy, "true")).spawn().expect("starts");
@@ -255,7 +255,7 @@ fn a_layer_that_is_off_is_said_to_be_off() {
 }
 
 #[test]
-fn the_preflight_finds_this_machine_good() {
+fn the_preflight_succeeds_on_this_machine() {
     let report = preflight::check(None, 6);
     let problems: Vec<_> = report.problems().collect();
     assert!(problems.is_empty(), "{report}");
@@ -265,7 +265,7 @@ fn the_preflight_finds_this_machine_good() {
 }
 
 #[test]
-fn the_preflight_finds_this_machine_good_for_an_ordinary_user() {
+fn the_preflight_succeeds_for_an_ordinary_user() {
     as_ordinary_user("ordinary_user_preflight");
 }
 
@@ -299,7 +299,7 @@ fn two_sandboxes_do_not_see_each_other() {
 }
 
 #[test]
-fn many_can_be_started_at_once() {
+fn several_sandboxes_start_concurrently() {
     let threads: Vec<_> = (0..8)
         .map(|number| std::thread::spawn(move || output(&policy(), &format!("echo {number}; exit {number}"))))
         .collect();

@@ -1,7 +1,7 @@
-//! A bubblewrap that does less than it was told: stage 2 finds out and starts nothing.
+//! A bubblewrap that does less than requested: stage 2 detects it and starts nothing.
 //!
-//! Each test puts a program in bubblewrap's place that leaves out or changes one thing and then runs
-//! the real one.
+//! Each test replaces bubblewrap by a program that omits or changes one argument and then runs the
+//! real bubblewrap.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -11,7 +11,7 @@ use sandbox::{Error, Launch, Layer, Policy};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// Changes bubblewrap's arguments with a line of Python and goes on to the real one.
+/// Changes bubblewrap's arguments with a line of Python, then executes the real one.
 const CHANGER: &str = r#"#!/usr/bin/python3 -I
 import os, sys
 number = int(sys.argv[2])
@@ -28,21 +28,21 @@ os.set_inheritable(file, True)
 os.execv("/usr/bin/bwrap", ["bwrap", "--args", str(file)] + sys.argv[3:])
 "#;
 
-/// A program in a folder that only root may change, removed afterwards.
-struct Liar(PathBuf);
+/// A replacement for bubblewrap in a folder that only root may change, removed on drop.
+struct FakeBubblewrap(PathBuf);
 
-impl Liar {
-    fn new(name: &str, text: &str) -> Liar {
-        // For root not below the checkout: that may be in a folder that everybody can write to, such as /tmp.
+impl FakeBubblewrap {
+    fn new(name: &str, text: &str) -> FakeBubblewrap {
+        // Root does not use the checkout: it may be in a world-writable folder such as /tmp.
         let folder = if nix::unistd::geteuid().is_root() { "/run" } else { env!("CARGO_TARGET_TMPDIR") };
         let path = PathBuf::from(folder).join(format!("sandbox-lies-{}-{name}", std::process::id()));
         std::fs::write(&path, text).expect("write");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
-        Liar(path)
+        FakeBubblewrap(path)
     }
 
-    fn changing(name: &str, change: &str) -> Liar {
-        Liar::new(name, &CHANGER.replace("CHANGE", change))
+    fn changing(name: &str, change: &str) -> FakeBubblewrap {
+        FakeBubblewrap::new(name, &CHANGER.replace("CHANGE", change))
     }
 
     fn launch(&self, policy: &Policy) -> Result<sandbox::Sandbox, Error> {
@@ -50,31 +50,31 @@ impl Liar {
     }
 }
 
-impl Drop for Liar {
+impl Drop for FakeBubblewrap {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-fn assert_found_out(result: Result<sandbox::Sandbox, Error>, layer: Layer, words: &str) {
+fn assert_detected(result: Result<sandbox::Sandbox, Error>, layer: Layer, words: &str) {
     match result {
         Err(Error::Layer { layer: named, reason, .. }) => {
             assert_eq!(named, layer, "{reason}");
-            assert!(reason.contains(words), "{reason:?} does not say {words:?}");
+            assert!(reason.contains(words), "{reason:?} does not contain {words:?}");
         }
-        other => panic!("not found out: {other:?}"),
+        other => panic!("not detected: {other:?}"),
     }
 }
 
 #[test]
-fn an_honest_go_between_is_not_noticed() {
-    let liar = Liar::changing("honest", "");
-    let mut sandbox = liar.launch(&policy()).expect("starts");
+fn a_wrapper_that_changes_nothing_is_accepted() {
+    let fake = FakeBubblewrap::changing("honest", "");
+    let mut sandbox = fake.launch(&policy()).expect("starts");
     assert!(sandbox.wait().expect("ends").success());
 }
 
 #[test]
-fn what_is_left_out_is_found_out() {
+fn omitted_arguments_are_detected() {
     let cases = [
         ("ipc", "drop('--unshare-ipc')", Layer::IpcNamespace, "ipc namespace"),
         ("uts", "drop('--unshare-uts'); drop('--hostname', 1)", Layer::UtsNamespace, "uts"),
@@ -89,21 +89,21 @@ fn what_is_left_out_is_found_out() {
         ("more", "words[-2:-2] = ['--ro-bind', '/usr', '/more']", Layer::Files, "unexpected mount /more"),
     ];
     for (name, change, layer, words) in cases {
-        let liar = Liar::changing(name, change);
+        let fake = FakeBubblewrap::changing(name, change);
         println!("{name}");
-        assert_found_out(liar.launch(&policy()), layer, words);
+        assert_detected(fake.launch(&policy()), layer, words);
     }
 }
 
 #[test]
-fn no_bubblewrap_at_all_is_found_out() {
+fn execution_without_bubblewrap_is_detected() {
     let script = |how: &str| format!("#!/bin/sh\nshift 3\nexec {how} \"$@\"\n");
-    let plain = Liar::new("plain", &script(""));
-    assert_found_out(plain.launch(&policy()), Layer::Bubblewrap, "no_new_privs");
-    let privileges = Liar::new("no-new-privs", &script("setpriv --no-new-privs"));
-    assert_found_out(privileges.launch(&policy()), Layer::Bubblewrap, "uid or gid");
+    let plain = FakeBubblewrap::new("plain", &script(""));
+    assert_detected(plain.launch(&policy()), Layer::Bubblewrap, "no_new_privs");
+    let privileges = FakeBubblewrap::new("no-new-privs", &script("setpriv --no-new-privs"));
+    assert_detected(privileges.launch(&policy()), Layer::Bubblewrap, "uid or gid");
     let mut policy = policy();
     policy.identity.uid = common::PRIVATE_UID;
     policy.identity.gid = common::PRIVATE_UID;
-    assert_found_out(privileges.launch(&policy), Layer::Bubblewrap, "still in the launcher's user namespace");
+    assert_detected(privileges.launch(&policy), Layer::Bubblewrap, "still in the launcher's user namespace");
 }

@@ -1,4 +1,4 @@
-//! When the launcher ends, in whatever way and at whatever moment, nothing of the sandbox survives.
+//! However and whenever the launcher ends, no process of the sandbox survives.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -11,15 +11,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Each test has a uid of its own, so that its processes can be told from all others.
+/// Each test has its own uid, so that its processes can be identified.
 fn policy_as(uid: u32) -> Policy {
     let mut policy = policy();
     policy.identity.host_uid = Some(uid);
     policy
 }
 
-/// Living processes of the host that run as `uid`. (One that has ended but was not yet collected by
-/// the machine's init is not alive.)
+/// Processes of the host that run as `uid`, without zombies.
 fn processes_of(uid: u32) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     entries
@@ -38,11 +37,11 @@ fn processes_of(uid: u32) -> Vec<i32> {
         .collect()
 }
 
-fn nothing_left(uid: u32) {
+fn assert_no_process_left(uid: u32) {
     eventually("no process of the sandbox is left", || processes_of(uid).is_empty());
 }
 
-/// A launcher in a process of its own, which starts a sandbox as `uid` and waits.
+/// A separate launcher process, which starts a sandbox as `uid` and waits.
 fn launcher(uid: u32) -> Child {
     Command::new(std::env::current_exe().expect("own path"))
         .args(["--exact", "a_launcher", "--ignored", "--nocapture", "--test-threads=1"])
@@ -54,7 +53,7 @@ fn launcher(uid: u32) -> Child {
 }
 
 #[test]
-#[ignore = "run as a process of its own by other tests"]
+#[ignore = "run as a separate process by other tests"]
 fn a_launcher() {
     let uid = std::env::var("SANDBOX_TEST_UID").expect("set by the test");
     let policy = policy_as(uid.parse().expect("a number"));
@@ -69,7 +68,7 @@ fn a_launcher() {
 fn wait_for_line(child: &mut Child, wanted: &str) {
     let output = child.stdout.take().expect("piped");
     let found = BufReader::new(output).lines().map_while(Result::ok).any(|line| line == wanted);
-    assert!(found, "the launcher said {wanted:?}");
+    assert!(found, "the launcher did not print {wanted:?}");
 }
 
 fn kill_and_reap(mut child: Child) {
@@ -78,18 +77,18 @@ fn kill_and_reap(mut child: Child) {
 }
 
 #[test]
-fn a_killed_launcher_leaves_nothing() {
+fn a_killed_launcher_leaves_no_process() {
     let uid = 61001;
     let mut child = launcher(uid);
     wait_for_line(&mut child, "running");
     // Stage 1, bubblewrap twice, the shell, three sleeps.
     eventually("everything runs", || processes_of(uid).len() >= 7);
     kill_and_reap(child);
-    nothing_left(uid);
+    assert_no_process_left(uid);
 }
 
 #[test]
-fn a_launcher_killed_at_any_moment_of_the_start_leaves_nothing() {
+fn a_launcher_killed_during_the_start_leaves_no_process() {
     let uid = 61002;
     for step in 0..40 {
         let mut child = launcher(uid);
@@ -99,7 +98,7 @@ fn a_launcher_killed_at_any_moment_of_the_start_leaves_nothing() {
             std::hint::spin_loop();
         }
         kill_and_reap(child);
-        nothing_left(uid);
+        assert_no_process_left(uid);
     }
 }
 
@@ -113,11 +112,11 @@ fn a_sandbox_outlives_the_thread_that_started_it() {
     assert_eq!(sandbox.try_wait().expect("asks"), None, "still running");
     assert!(!processes_of(uid).is_empty());
     sandbox.kill().expect("ends");
-    nothing_left(uid);
+    assert_no_process_left(uid);
 }
 
 #[test]
-fn a_dropped_handle_leaves_nothing() {
+fn a_dropped_handle_leaves_no_process() {
     let uid = 61004;
     let sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000 & sleep 1000")).spawn().expect("starts");
     drop(sandbox);
@@ -130,36 +129,36 @@ fn daemons_of_the_program_end_with_it() {
     let script = "setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & exit 7";
     let mut sandbox = Launch::new(shell(&policy_as(uid), script)).spawn().expect("starts");
     assert_eq!(sandbox.wait().expect("ends").code(), Some(7));
-    nothing_left(uid);
+    assert_no_process_left(uid);
 }
 
 #[test]
-fn a_killed_guard_leaves_nothing() {
+fn a_killed_guard_leaves_no_process() {
     let uid = 61006;
     let mut sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000")).spawn().expect("starts");
     let guard = i32::try_from(sandbox.guard_pid()).expect("a pid");
     kill(Pid::from_raw(guard), Signal::SIGKILL).expect("kill");
-    // Only reaps: what is left after this was killed by nobody but the kernel.
+    // wait only reaps the guard; the kernel must kill the rest.
     sandbox.wait().expect("ended");
-    nothing_left(uid);
+    assert_no_process_left(uid);
 }
 
 #[test]
-fn stop_asks_first_and_kills_after_the_grace() {
+fn stop_sends_sigterm_and_kills_after_the_grace_period() {
     let uid = 61007;
     let polite = "trap 'exit 5' TERM; while :; do sleep 0.05; done";
     let mut sandbox = Launch::new(shell(&policy_as(uid), polite)).spawn().expect("starts");
-    // The shell needs a moment to set its trap.
+    // The shell needs time to set its trap.
     std::thread::sleep(Duration::from_millis(200));
     let status = sandbox.stop(Duration::from_secs(5)).expect("stops");
     assert_eq!(status.code(), Some(5));
 
-    let deaf = "trap '' TERM; while :; do sleep 0.05; done";
-    let mut sandbox = Launch::new(shell(&policy_as(uid), deaf)).spawn().expect("starts");
+    let ignoring = "trap '' TERM; while :; do sleep 0.05; done";
+    let mut sandbox = Launch::new(shell(&policy_as(uid), ignoring)).spawn().expect("starts");
     std::thread::sleep(Duration::from_millis(200));
     let begin = Instant::now();
     let status = sandbox.stop(Duration::from_millis(300)).expect("stops");
     assert_eq!(status.code(), Some(137), "killed");
     assert!(begin.elapsed() >= Duration::from_millis(300));
-    nothing_left(uid);
+    assert_no_process_left(uid);
 }

@@ -1,9 +1,9 @@
-//! Properties of the policy language and of the step from policy to plan.
+//! Properties of policies and plans.
 
 use proptest::prelude::*;
 use sandbox::{
-    Answer, Argument, Condition, DeviceRule, FileRule, HostFacts, Identity, Layer, Limits, Network, PathKind,
-    Plan, Policy, PolicyError, Program, Requirement, SyscallRule, Test, Value,
+    Argument, Condition, DeviceRule, FileRule, HostFacts, Identity, Layer, Limits, Network, PathKind, Policy,
+    PolicyError, Program, Requirement, SandboxPlan, SyscallErrno, SyscallRule, Test, Value,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ fn syscall_rule() -> impl Strategy<Value = SyscallRule> {
     (
         proptest::collection::vec("[a-z]{1,8}", 1..3),
         proptest::collection::vec(condition(), 0..3),
-        prop_oneof![Just(Answer::Eperm), Just(Answer::Enosys)],
+        prop_oneof![Just(SyscallErrno::Eperm), Just(SyscallErrno::Enosys)],
         "[a-z ]{1,20}[a-z]",
     )
         .prop_map(|(calls, when, answer, reason)| SyscallRule { calls, when, answer, reason })
@@ -121,7 +121,7 @@ prop_compose! {
     }
 }
 
-/// A host on which everything that the policy speaks of is a folder.
+/// A host on which every path of the policy is a folder.
 fn all_folders(policy: &Policy) -> HostFacts {
     HostFacts::from_paths(policy.host_paths().into_iter().map(|path| (path, PathKind::Folder)))
 }
@@ -130,11 +130,11 @@ fn true_program() -> Program {
     Program { path: "/usr/bin/true".into(), arguments: Vec::new() }
 }
 
-fn plan(policy: &Policy) -> Plan {
+fn plan(policy: &Policy) -> SandboxPlan {
     policy.plan(&all_folders(policy), &true_program()).expect("a valid policy on a host that has everything")
 }
 
-fn words(plan: &Plan) -> Vec<String> {
+fn words(plan: &SandboxPlan) -> Vec<String> {
     plan.bubblewrap_arguments()
         .iter()
         .map(|argument| match argument {
@@ -144,8 +144,8 @@ fn words(plan: &Plan) -> Vec<String> {
         .collect()
 }
 
-/// Positions of mounts: the destination and where in the argument list it is.
-fn destinations(plan: &Plan) -> Vec<(PathBuf, usize)> {
+/// The destination of each mount and its position in the argument list.
+fn destinations(plan: &SandboxPlan) -> Vec<(PathBuf, usize)> {
     let words = words(plan);
     words
         .iter()
@@ -165,21 +165,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn what_is_written_is_read_back(policy in policy()) {
+    fn a_written_policy_reads_back(policy in policy()) {
         let text = policy.to_string();
         let again = Policy::from_toml(&text).expect("reads what it wrote");
         prop_assert_eq!(again, policy);
     }
 
     #[test]
-    fn nothing_that_is_read_panics(policy in policy(), at in any::<prop::sample::Index>(), noise in "\\PC{0,6}") {
+    fn reading_never_panics(policy in policy(), at in any::<prop::sample::Index>(), noise in "\\PC{0,6}") {
         let mut text = policy.to_string();
         let mut at = at.index(text.len());
         while !text.is_char_boundary(at) {
             at -= 1;
         }
         text.insert_str(at, &noise);
-        // Refused or understood; what is understood is valid and can be planned or refused in turn.
+        // A policy that was read is valid; planning may succeed or fail, but must not panic.
         if let Ok(policy) = Policy::from_toml(&text) {
             prop_assert_eq!(policy.validate(), Ok(()));
             let _ = policy.plan(&all_folders(&policy), &true_program());
@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_depends_on_nothing_but_policy_and_facts(policy in policy()) {
+    fn planning_is_deterministic(policy in policy()) {
         prop_assert_eq!(plan(&policy), plan(&policy));
     }
 
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn only_named_folders_of_the_host_are_shown_and_written(policy in policy()) {
+    fn only_named_host_folders_are_bound(policy in policy()) {
         let words = words(&plan(&policy));
         for (at, word) in words.iter().enumerate() {
             let source = words.get(at + 1).map(PathBuf::from).unwrap_or_default();
@@ -289,7 +289,7 @@ proptest! {
     }
 
     #[test]
-    fn crooked_paths_are_refused(start in path(), middle in "(\\.|\\.\\.|)", end in "[a-c]{1,2}") {
+    fn paths_that_are_not_normalized_are_refused(start in path(), middle in "(\\.|\\.\\.|)", end in "[a-c]{1,2}") {
         let crooked = format!("{}/{middle}/{end}", start.display());
         let mut policy = Policy::new("test");
         policy.files = vec![FileRule::temporary(&crooked, 1)];
@@ -309,12 +309,12 @@ fn unknown_keys_are_refused_everywhere() {
         "name = \"a\"\n[network]\nmode = \"proxy\"\nport = 1\nallow = []",
         "name = \"a\"\n[[syscalls.refuse]]\ncalls = [\"bpf\"]\nreason = \"x\"\nwhen = [{ arg = 0 }]",
     ] {
-        assert!(matches!(Policy::from_toml(text), Err(PolicyError::Toml(_))), "{text}");
+        assert!(matches!(Policy::from_toml(text), Err(PolicyError::TomlRead(_))), "{text}");
     }
 }
 
 #[test]
-fn a_short_policy_reads_well() {
+fn a_short_policy_uses_defaults_for_the_rest() {
     let policy = Policy::from_toml(
         r#"
         name = "browser"
@@ -350,7 +350,7 @@ fn a_short_policy_reads_well() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_policies_are_refused() {
     let refused = |change: fn(&mut Policy)| {
         let mut policy = Policy::new("test");
         change(&mut policy);
@@ -391,7 +391,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn sockets_links_and_missing_things_are_handled_as_the_rules_say() {
+fn rules_check_the_kind_of_the_host_path() {
     let kinds = |kind: PathKind| HostFacts::from_paths([(PathBuf::from("/run/thing"), kind)]);
     let mut policy = Policy::new("test");
     policy.files = vec![FileRule::read_only("/run/thing")];
@@ -440,7 +440,7 @@ fn a_merged_usr_becomes_links_and_a_split_one_binds() {
 }
 
 #[test]
-fn hiding_covers_folders_and_files_and_needs_nothing_where_nothing_shows() {
+fn hidden_paths_are_covered_only_where_they_exist() {
     let mut policy = Policy::new("test");
     policy.files =
         vec![FileRule::read_only("/usr"), FileRule::hidden("/usr/local"), FileRule::hidden("/home")];

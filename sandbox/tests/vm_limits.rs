@@ -1,19 +1,19 @@
-//! Limits on a real cgroup v2 with a real systemd: a memory hog and a fork bomb are stopped, and the host does not notice.
+//! Limits on a real cgroup v2 with a real systemd: a memory hog and a fork bomb are stopped without affecting the host.
 //!
-//! No container and no namespace has these, so the tests run in a machine of their own: `scripts/test --vm`.
+//! Containers and namespaces lack these, so the tests run in a virtual machine: `scripts/test --vm`.
 
 mod common;
 
 use common::{policy, program, shell};
-use sandbox::{Launch, Layer, LimitKeeper, Policy, Sandbox, Stdio};
+use sandbox::{Launch, Layer, LimitEnforcer, Policy, Sandbox, Stdio};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// An emulated machine is slow, and nothing here waits for a time to pass.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// An emulated machine is slow.
+const TIMEOUT: Duration = Duration::from_secs(300);
 const MEMORY: u64 = 96 << 20;
 const PROCESSES: u32 = 40;
 /// The ordinary user of the machine that the tests run in.
@@ -22,7 +22,7 @@ const USER: &str = "tester";
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        assert!(began.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -42,11 +42,11 @@ fn limited() -> Policy {
     policy
 }
 
-/// A sandbox with limits, and the lines that the program in it says.
+/// A sandbox with limits, and the output lines of its program.
 struct Limited {
     sandbox: Sandbox,
     lines: std::io::Lines<BufReader<std::io::PipeReader>>,
-    /// Its cgroup, by the kernel's word.
+    /// Its cgroup, from `/proc`.
     cgroup: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl Limited {
         let (reader, writer) = std::io::pipe().expect("pipe");
         let mut launch = Launch::new(shell(&limited(), script))
             .stdout(Stdio::Descriptor(writer.into()))
-            .ready_timeout(PATIENCE);
+            .ready_timeout(TIMEOUT);
         if let Some(parent) = parent {
             launch = launch.cgroup_parent(parent);
         }
@@ -71,14 +71,14 @@ impl Limited {
         fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())).trim().to_owned()
     }
 
-    /// A number from a file with one name and number a line.
+    /// A number from a file with one name and number per line.
     fn count(&self, file: &str, name: &str) -> u64 {
         let text = self.read(file);
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("{name} in {text}")).parse().expect("a number")
     }
 
-    /// End it; nothing of it may be left.
+    /// Ends it and checks that its cgroup is removed.
     fn end(mut self) {
         self.sandbox.kill().expect("killed");
         let cgroup = self.cgroup.clone();
@@ -87,24 +87,24 @@ impl Limited {
     }
 }
 
-/// Everything a keeper of limits must do, whoever it is.
-fn limits_are_kept(parent: Option<&Path>, expected: impl Fn(&LimitKeeper) -> bool) {
-    // The handle tells who keeps them, and the kernel has them.
+/// Checks the limits, whatever enforces them.
+fn assert_limits_enforced(parent: Option<&Path>, expected: impl Fn(&LimitEnforcer) -> bool) {
+    // The handle reports what enforces them, and the kernel has them.
     let quiet = Limited::start(parent, "echo up; exec sleep 1000");
     assert!(expected(quiet.sandbox.limits()), "{:?}", quiet.sandbox.limits());
     assert!(quiet.sandbox.has(Layer::Limits));
     assert_eq!(quiet.read("memory.max"), MEMORY.to_string());
     assert_eq!(quiet.read("pids.max"), PROCESSES.to_string());
     assert_eq!(quiet.read("cpu.max"), "80000 100000");
-    println!("kept by {:?} in {}", quiet.sandbox.limits(), quiet.cgroup.display());
+    println!("enforced by {:?} in {}", quiet.sandbox.limits(), quiet.cgroup.display());
     quiet.end();
 
-    // A memory hog is ended by the kernel; what else is in the sandbox goes on.
+    // The kernel kills a memory hog; the rest of the sandbox continues.
     let mut hog = Limited::start(
         parent,
         "head -c 400m /dev/zero | tail -c 400m >/dev/null; echo survived; exec sleep 1000",
     );
-    let said = hog.lines.next().expect("the shell goes on after its hog").expect("text");
+    let said = hog.lines.next().expect("the shell continues after the kill").expect("text");
     assert_eq!(said, "survived");
     assert!(hog.count("memory.events", "oom_kill") >= 1, "{}", hog.read("memory.events"));
     println!("memory hog: {}", hog.read("memory.events").replace('\n', ", "));
@@ -127,7 +127,7 @@ fn the_battery_is_stopped(parent: Option<&Path>) {
     let options = sandbox::battery::Options {
         addresses: Vec::new(),
         cgroup_parent: parent.map(Path::to_owned),
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         ..Default::default()
     };
     let report = sandbox::battery::run(&limited(), &options).expect("the battery runs");
@@ -139,8 +139,8 @@ fn the_battery_is_stopped(parent: Option<&Path>) {
     assert!(open.is_empty(), "{open:?}");
 }
 
-fn is_scope(keeper: &LimitKeeper) -> bool {
-    matches!(keeper, LimitKeeper::Scope(name) if name.ends_with(".scope"))
+fn is_scope(enforcer: &LimitEnforcer) -> bool {
+    matches!(enforcer, LimitEnforcer::Scope(name) if name.ends_with(".scope"))
 }
 
 fn no_scope_is_left(manager: &[&str]) {
@@ -152,7 +152,7 @@ fn no_scope_is_left(manager: &[&str]) {
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
 fn root_with_a_delegated_cgroup() {
-    // A unit that only holds the folder: its one process is in a group beside those that are made there.
+    // A unit that only provides the folder: its own process is in a separate subgroup.
     let unit = "vm-holder.service";
     let properties = ["Delegate=yes", "DelegateSubgroup=holder"].map(|p| format!("--property={p}"));
     let mut arguments = vec!["--quiet", "--unit", unit];
@@ -162,9 +162,9 @@ fn root_with_a_delegated_cgroup() {
     let inside = run("systemctl", &["show", "--property=ControlGroup", "--value", unit]);
     assert!(inside.contains(unit), "{inside}");
     let parent = Path::new("/sys/fs/cgroup").join(inside.trim().trim_start_matches('/'));
-    limits_are_kept(
+    assert_limits_enforced(
         Some(&parent),
-        |keeper| matches!(keeper, LimitKeeper::Cgroup(at) if at.starts_with(&parent)),
+        |enforcer| matches!(enforcer, LimitEnforcer::Cgroup(at) if at.starts_with(&parent)),
     );
     the_battery_is_stopped(Some(&parent));
     run("systemctl", &["stop", unit]);
@@ -174,7 +174,7 @@ fn root_with_a_delegated_cgroup() {
 #[test]
 #[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
 fn root_with_a_scope() {
-    limits_are_kept(None, is_scope);
+    assert_limits_enforced(None, is_scope);
     the_battery_is_stopped(None);
     no_scope_is_left(&[]);
 }
@@ -198,7 +198,7 @@ fn an_ordinary_user_with_a_scope() {
         println!("{said}");
         return;
     }
-    limits_are_kept(None, is_scope);
+    assert_limits_enforced(None, is_scope);
     the_battery_is_stopped(None);
     no_scope_is_left(&["--user"]);
 }
@@ -238,7 +238,7 @@ fn processor_time_is_bounded() {
     let mut policy = limited();
     policy.limits.cpu_percent = Some(10);
     let plan = program(&policy, "/usr/bin/sh", &["-c", "while :; do :; done & while :; do :; done"]);
-    let mut sandbox = Launch::new(plan).ready_timeout(PATIENCE).spawn().expect("starts");
+    let mut sandbox = Launch::new(plan).ready_timeout(TIMEOUT).spawn().expect("starts");
     let text = fs::read_to_string(format!("/proc/{}/cgroup", sandbox.program_pid())).expect("its cgroup");
     let inside = text.lines().find_map(|line| line.strip_prefix("0::/")).expect("cgroup v2").to_owned();
     let stat = Path::new("/sys/fs/cgroup").join(inside).join("cpu.stat");

@@ -1,4 +1,4 @@
-//! The proxy itself: accept, read one request head, check, dial, copy.
+//! The proxy: accepts a connection, reads one request head, checks the target, dials it and copies bytes.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,10 +17,10 @@ use super::{EgressRules, Target};
 
 const HEAD_DEADLINE: Duration = Duration::from_secs(30);
 const DIAL_DEADLINE: Duration = Duration::from_secs(20);
-/// More than a browser ever opens through one proxy, less than a process may have descriptors.
+/// More than a browser opens through one proxy, less than the descriptor limit of a process.
 const MAX_CONNECTIONS: usize = 256;
 
-/// The network as the proxy uses it; tests put one in its place that dials nothing.
+/// The network as the proxy uses it; tests replace it with a fake.
 pub trait Network: Send + Sync + 'static {
     fn resolve(&self, target: &Target) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
     fn dial(&self, address: SocketAddr) -> impl Future<Output = io::Result<TcpStream>> + Send;
@@ -56,21 +56,21 @@ impl Network for HostNetwork {
     }
 }
 
-/// What the proxy needs to serve.
+/// The rules and the network of a proxy.
 #[derive(Debug)]
 pub struct Proxy<N> {
     pub rules: EgressRules,
     pub network: N,
 }
 
-/// Accepts for ever. The listener usually lives in another network namespace than the sockets that are dialled.
+/// Accepts connections forever. The listener is usually in another network namespace than the dialled sockets.
 pub async fn serve<N: Network>(listener: TcpListener, proxy: Arc<Proxy<N>>) -> io::Result<()> {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
         let client = match listener.accept().await {
             Ok((client, _)) => client,
-            // A connection that died in the queue, or no descriptors for a moment: neither ends the service.
+            // An aborted connection or a temporary lack of descriptors must not end the service.
             Err(_) => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;
@@ -79,13 +79,13 @@ pub async fn serve<N: Network>(listener: TcpListener, proxy: Arc<Proxy<N>>) -> i
         let proxy = Arc::clone(&proxy);
         tokio::spawn(async move {
             let _slot = slot;
-            // An error here is the end of one connection, which its two ends see themselves.
+            // An error ends only this connection, and both peers see that.
             let _ = proxy.handle(client).await;
         });
     }
 }
 
-/// An answer of the proxy itself.
+/// An error response of the proxy.
 struct Refusal {
     status: &'static str,
     message: String,
@@ -117,7 +117,7 @@ impl<N: Network> Proxy<N> {
         Ok(())
     }
 
-    /// Resolve once, check all, dial what was checked.
+    /// Resolves once, checks all addresses and dials a checked one.
     async fn connect(&self, target: &Target) -> Result<TcpStream, Refusal> {
         let denied = |denial: super::Denial| Refusal { status: "403 Forbidden", message: denial.to_string() };
         let failed = |what: String| Refusal { status: "502 Bad Gateway", message: what };
@@ -130,7 +130,7 @@ impl<N: Network> Proxy<N> {
             }
             Err(_) => return Err(failed(format!("{} was not resolved in time", target.host))),
         };
-        // Not knowing the host's own addresses is no reason to open them.
+        // Fails closed: without this list the host's own addresses would be reachable.
         let own = self
             .network
             .own_addresses()
@@ -141,14 +141,14 @@ impl<N: Network> Proxy<N> {
             match timeout(DIAL_DEADLINE, self.network.dial(address)).await {
                 Ok(Ok(server)) => return Ok(server),
                 Ok(Err(error)) => last = format!("{address}: {error}"),
-                Err(_) => last = format!("{address}: no answer in {} s", DIAL_DEADLINE.as_secs()),
+                Err(_) => last = format!("{address}: no connection within {} s", DIAL_DEADLINE.as_secs()),
             }
         }
         Err(failed(format!("{target} cannot be reached ({last})")))
     }
 }
 
-/// The request and the bytes that came with its head.
+/// Reads the request head and any bytes that follow it.
 async fn read_request(client: &mut TcpStream) -> io::Result<Result<(Request, Vec<u8>), Refusal>> {
     let mut bytes = Vec::with_capacity(2048);
     loop {
@@ -183,7 +183,7 @@ mod tests {
     use std::collections::HashMap;
     use std::sync::Mutex;
 
-    /// Names with scripted answers (one per question); every dial is recorded and led to one local server.
+    /// Returns scripted addresses, one set per lookup; records every dial and connects it to one local server.
     #[derive(Default)]
     struct Scripted {
         answers: Mutex<HashMap<String, Vec<Vec<SocketAddr>>>>,
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// Answers every connection with what it received, after a line that says so.
+    /// Replies with "got: " and the received bytes.
     async fn echo_server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("address");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn denied_targets_are_answered_and_never_dialled() {
+    async fn denied_targets_get_an_error_and_are_never_dialled() {
         let (address, proxy) = start(EgressRules::default(), Scripted::default()).await;
         for target in [
             "127.0.0.1:22",
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_rebinding_name_is_judged_by_the_address_that_is_dialled() {
+    async fn a_rebinding_name_is_checked_by_the_dialled_address() {
         let public: SocketAddr = "1.1.1.1:80".parse().expect("address");
         let private: SocketAddr = "192.168.1.1:80".parse().expect("address");
         let network = Scripted { server: Some(echo_server().await), ..Scripted::default() };
@@ -284,7 +284,7 @@ mod tests {
         assert!(ask(address, request).await.starts_with("got: GET /x HTTP/1.1\r\nHost: rebind.example\r\n"));
         assert!(ask(address, request).await.starts_with("HTTP/1.1 403 "));
         assert_eq!(*proxy.network.dialled.lock().expect("lock"), [public]);
-        // One question per connection: nothing was asked that was not used.
+        // One lookup per connection.
         assert!(proxy.network.answers.lock().expect("lock")["rebind.example"].is_empty());
     }
 
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn garbage_is_answered_not_forwarded() {
+    async fn invalid_requests_get_an_error_and_are_not_forwarded() {
         let (address, proxy) = start(EgressRules::default(), Scripted::default()).await;
         assert!(ask(address, "\0\0\0\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
         assert!(ask(address, "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 400 "));

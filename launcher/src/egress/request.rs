@@ -1,15 +1,15 @@
-//! The head of a proxy request: where it wants to go, and what is passed on.
+//! Parses the head of a proxy request and rewrites it for the server.
 
 use super::Target;
 
-/// Longest request head accepted; Chromium's own limit for response headers is 256 KiB, for requests servers take 8–64.
+/// Maximum length of a request head. Servers accept 8 to 64 KiB.
 pub(super) const MAX_HEAD: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// `CONNECT host:port`: bytes both ways afterwards (TLS, WebSocket).
     Tunnel(Target),
-    /// A plain request with an absolute address, and the head to send to the server in its place.
+    /// A plain request with an absolute address, and the rewritten head for the server.
     Plain { target: Target, head: Vec<u8> },
 }
 
@@ -21,7 +21,7 @@ pub(super) enum RequestError {
     NotAProxyRequest,
 }
 
-/// `Ok(None)` while the head is incomplete, else the request and the length of its head.
+/// Returns `Ok(None)` while the head is incomplete, else the request and the length of its head.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
     let mut headers = [httparse::EMPTY_HEADER; 128];
     let mut head = httparse::Request::new(&mut headers);
@@ -59,7 +59,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestErr
             out.extend_from_slice(b"\r\n");
         }
     }
-    // One request per connection: the next one may be for another server and must be checked again.
+    // One request per connection, because the next one may be for another server and needs its own check.
     if !is_upgrade {
         out.extend_from_slice(b"Connection: close\r\n");
     }

@@ -1,10 +1,10 @@
-//! The switches and features that are refused, as data: one row, one reason.
+//! The refused switches and features, each with its reason.
 
 /// A switch or feature that a caller may not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub name: &'static str,
-    /// Well-known client libraries send it without being asked to (see `Strictness::DropClientDefaults`).
+    /// Well-known client libraries send it by default (see `Strictness::DropClientDefaults`).
     pub sent_by_clients: bool,
     pub reason: &'static str,
 }
@@ -17,20 +17,19 @@ const fn client_default(name: &'static str, reason: &'static str) -> Refused {
     Refused { name, sent_by_clients: true, reason }
 }
 
-const INNER: &str = "it turns off a part of Chromium's own sandbox, which stays on inside this one";
-const SITES: &str = "it takes away the wall between web sites (site isolation)";
-const PREFIX: &str = "it makes the browser start another program in the place of its own processes";
+const INNER: &str = "it turns off a part of Chromium's own sandbox, which must stay on inside this one";
+const SITES: &str = "it weakens the separation of web sites (site isolation)";
+const PREFIX: &str = "it makes the browser start another program instead of its own processes";
 const CDP: &str =
     "it opens the debugging channel to others; use --remote-debugging-pipe or --remote-debugging-port";
-const EGRESS: &str =
-    "the way out of the sandbox is set by the launcher's `network` setting, and there is no other";
+const EGRESS: &str = "only the launcher's `network` setting controls network access";
 const INTERNAL: &str = "it is internal to Chromium's own child processes";
 const FILES: &str = "it lets pages read the files that the browser can read, its profile included";
 
 pub const REFUSED_SWITCHES: &[Refused] = &[
     client_default(
         "no-sandbox",
-        "it turns off Chromium's own sandbox; here the browser never needs it, not even as root",
+        "it turns off Chromium's own sandbox; this launcher never needs that, not even as root",
     ),
     client_default(
         "disable-setuid-sandbox",
@@ -81,10 +80,10 @@ pub const REFUSED_SWITCHES: &[Refused] = &[
     never("no-proxy-server", EGRESS),
 ];
 
-/// Members of `--disable-features` that take a wall away.
+/// Members of `--disable-features` that weaken isolation.
 ///
-/// `IsolateSandboxedIframes`, which Puppeteer disables by default, is not here: it separates the frames of one site
-/// from each other, not sites.
+/// `IsolateSandboxedIframes`, which Puppeteer disables by default, is allowed: it separates frames of one site, not
+/// sites.
 pub const REFUSED_FEATURES: &[Refused] = &[
     client_default("IsolateOrigins", SITES),
     client_default("site-per-process", SITES),

@@ -1,4 +1,4 @@
-//! What the tests with a real browser share.
+//! Helpers for tests with a real browser.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 pub const LAUNCHER: &str = env!("CARGO_BIN_EXE_browser-launcher");
-/// An ordinary user: a uid of its own that no account has.
+/// The uid of an ordinary user; no account has it.
 pub const ORDINARY: u32 = 54321;
 const CHILD: &str = "LAUNCHER_TEST_ORDINARY";
 
-/// One browser at a time: two cores are shared by everything on the machine.
+/// Allows one browser at a time, because test machines have few cores.
 pub fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -31,8 +31,8 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// Runs a test as root and then, in a process of its own, as an ordinary user. A run that is not root's cannot become
-/// root; then only the second half is run, as whoever runs it.
+/// Runs a test as root and then, in a separate process, as an ordinary user. Without root only the second half runs, as
+/// the current user.
 pub fn as_root_and_as_user(name: &str, body: fn()) {
     let _alone = alone();
     require_tools();
@@ -70,7 +70,7 @@ fn as_user(name: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "as an ordinary user:\n{text}");
 }
 
-/// Fails, naming the script, when something is not installed: a test that cannot run is not a test that passed.
+/// Fails if a required program is not installed, and names the script that installs it.
 pub fn require_tools() {
     let needed = [
         "/usr/bin/bwrap",
@@ -85,7 +85,7 @@ pub fn require_tools() {
     }
 }
 
-/// A configuration with folders of the test's own.
+/// A configuration with private folders.
 pub struct Setup {
     pub folder: tempfile::TempDir,
     pub config: Config,
@@ -143,7 +143,7 @@ impl Setup {
     }
 }
 
-/// Runs a command to its end, but not for ever.
+/// Runs a command to its end, with a timeout.
 pub fn finish(mut command: Command) -> Output {
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("spawn");
@@ -177,17 +177,17 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A web server on the test's own loopback port that counts who came.
+/// A web server on a loopback port that counts its connections.
 pub struct Server {
     pub address: SocketAddr,
     pub visits: Arc<AtomicUsize>,
 }
 
-pub type Answer = fn(&str, SocketAddr) -> Vec<u8>;
+pub type Handler = fn(&str, SocketAddr) -> Vec<u8>;
 
 impl Server {
-    /// `answer` gets the request's path and returns the whole response.
-    pub fn start(answer: Answer) -> Server {
+    /// `handler` gets the request's path and returns the whole response.
+    pub fn start(handler: Handler) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let address = listener.local_addr().expect("address");
         let visits = Arc::new(AtomicUsize::new(0));
@@ -195,7 +195,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 counter.fetch_add(1, Ordering::SeqCst);
-                std::thread::spawn(move || serve(stream, answer, address));
+                std::thread::spawn(move || serve(stream, handler, address));
             }
         });
         Server { address, visits }
@@ -210,7 +210,7 @@ impl Server {
     }
 }
 
-fn serve(stream: TcpStream, answer: Answer, address: SocketAddr) {
+fn serve(stream: TcpStream, handler: Handler, address: SocketAddr) {
     let mut reader = BufReader::new(stream.try_clone().expect("clone"));
     let mut first = String::new();
     if reader.read_line(&mut first).is_err() {
@@ -230,7 +230,7 @@ fn serve(stream: TcpStream, answer: Answer, address: SocketAddr) {
     let mut stream = stream;
     let _ = match key {
         Some(key) => stream.write_all(&websocket_hello(&key)),
-        None => stream.write_all(&answer(&path, address)),
+        None => stream.write_all(&handler(&path, address)),
     };
     if path == "/socket" {
         // Until the browser closes it.
@@ -238,7 +238,7 @@ fn serve(stream: TcpStream, answer: Answer, address: SocketAddr) {
     }
 }
 
-/// The answer to a WebSocket handshake, and one text frame that says "hello".
+/// The response to a WebSocket handshake, and one text frame with "hello".
 fn websocket_hello(key: &str) -> Vec<u8> {
     let script = "import base64,hashlib,sys;print(base64.b64encode(hashlib.sha1((sys.argv[1]+'258EAFA5-E914-47DA-95CA-C5AB0DC85B11').encode()).digest()).decode())";
     let accept = Command::new("/usr/bin/python3").args(["-c", script, key]).output().expect("python3").stdout;
@@ -344,7 +344,7 @@ pub fn is_png(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x89PNG\r\n\x1a\n") && bytes.len() > 200
 }
 
-/// Whether a process is there (and not only waiting to be collected).
+/// Whether a process exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))

@@ -1,4 +1,4 @@
-//! See the file of the same name one folder up.
+//! See `examples/battery.rs`.
 
 use sandbox::battery::{Options, run};
 use sandbox::{FileRule, Layer, Policy, Requirement};
@@ -18,7 +18,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
             .ok_or_else(|| format!("no layer is called {name:?}"))?;
         policy.layers.set(layer, Requirement::Off);
     }
-    // Only the loopback: the battery dials its own listeners and nothing else.
+    // Default options: the battery dials only its own listeners on the loopback.
     print!("{}", run(&policy, &Options::default())?);
     Ok(())
 }

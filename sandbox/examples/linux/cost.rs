@@ -1,11 +1,11 @@
-//! See the file of the same name one folder up.
+//! See `examples/cost.rs`.
 
-use sandbox::{FileRule, HostFacts, Launch, Network, Plan, Policy, Program, Timings};
+use sandbox::{FileRule, HostFacts, Launch, Network, Policy, Program, SandboxPlan, Timings};
 use std::time::Duration;
 
 type Phase = (&'static str, fn(&Timings) -> Duration);
 
-fn plan(program: &str, arguments: &[&str]) -> Result<Plan, Box<dyn std::error::Error>> {
+fn plan(program: &str, arguments: &[&str]) -> Result<SandboxPlan, Box<dyn std::error::Error>> {
     let mut policy = Policy::new("cost");
     policy.network = Network::Proxy { port: 3128 };
     policy.files = FileRule::system_programs();
@@ -71,7 +71,7 @@ fn parent(pid: u32) -> u32 {
         .unwrap_or_default()
 }
 
-/// Memory of a process, pages that it shares divided among those who share them.
+/// Proportional set size (PSS) of a process, in KiB.
 fn proportional_memory(pid: u32) -> u64 {
     std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .unwrap_or_default()

@@ -1,6 +1,7 @@
-//! See the file of the same name one folder up.
+//! See `examples/run.rs`.
 
 use sandbox::{FileRule, HostFacts, Launch, Network, Policy, Program, Stdio};
+
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let explain = words.first().is_some_and(|word| word == "--explain");

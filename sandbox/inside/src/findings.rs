@@ -1,4 +1,4 @@
-//! What the escape battery is told, and what it finds.
+//! The input and the results of the escape battery.
 
 use crate::layer::Layer;
 use serde::{Deserialize, Serialize};
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What was put up outside for the battery to reach for. It dials no other address and opens no
-/// other secret: nothing of the real machine is tried beyond asking whether it is there.
+/// The targets set up outside for the battery. It dials no other address and opens no other secret;
+/// of the real machine it only tests whether a path exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Canaries {
-    /// Written into every canary; whoever reads it has got through.
+    /// The content of every canary. A probe that reads it got through.
     pub token: String,
     /// A file outside that everybody may read.
     pub secret_file: PathBuf,
@@ -46,34 +46,34 @@ pub struct Canaries {
     pub host_folder: PathBuf,
     /// The limit of open files.
     pub open_files: u64,
-    /// The limits of memory and processes, if somebody keeps them.
+    /// The limit of memory, if one is enforced.
     pub memory_bytes: Option<u64>,
-    /// See `memory_bytes`.
+    /// The limit of processes, if one is enforced.
     pub processes: Option<u32>,
 }
 
-/// How one probe went.
+/// The result of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It did not get through; what stopped it.
+    /// The probe failed; holds what stopped it.
     Stopped(String),
-    /// It got through; to what.
+    /// The probe got through; holds what it reached.
     Open(String),
-    /// It could not be tried here; why.
+    /// The probe could not run here; holds the reason.
     NotTried(String),
 }
 
-/// One probe and how it went.
+/// One probe and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Stable short name.
     pub name: String,
-    /// What was tried, in words.
+    /// What was tried, as a sentence.
     pub attempt: String,
-    /// The layers that stop it; each alone is enough if several are named.
+    /// The layers that stop it. Each one is sufficient alone.
     pub layers: Vec<Layer>,
-    /// How it went.
+    /// The result.
     pub outcome: Outcome,
 }
 

@@ -1,13 +1,12 @@
-//! The layers of a sandbox, each of which can be named, required, measured and proved.
+//! The layers of a sandbox. A policy names and requires them; the escape battery tests them.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One thing that stands between the program and the host.
+/// One protection between the program and the host.
 ///
-/// Layers overlap on purpose; the escape battery proves of each one that taking it away alone opens
-/// something.
+/// Layers overlap on purpose. The escape battery proves that removing any single one opens a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -18,7 +17,7 @@ pub enum Layer {
     Identity,
     /// The mount view: only the files that the policy names exist.
     Files,
-    /// The root folder of the view, and with it every folder nobody asked for, is read-only.
+    /// The root folder of the view is read-only, and so is every folder that the policy does not name.
     ReadOnlyRoot,
     /// Own process ids: no other process can be seen, signalled or traced.
     PidNamespace,
@@ -38,7 +37,7 @@ pub enum Layer {
     Descriptors,
     /// No capability in any set, bounding set included.
     Capabilities,
-    /// Landlock: files again, by inode; execution only where allowed; scoped signals and sockets.
+    /// Landlock: file access by inode, execution only where allowed, scoped signals and sockets.
     Landlock,
     /// The system call filter.
     Seccomp,
@@ -89,8 +88,8 @@ impl Layer {
         }
     }
 
-    /// Whether a machine can lack this layer although bubblewrap works, so that `optional` makes
-    /// sense. The others come with bubblewrap or with any Linux.
+    /// Whether a machine on which bubblewrap works can lack this layer. Only such layers may be
+    /// `optional`; the others come with bubblewrap or with any Linux.
     pub fn may_be_missing(self) -> bool {
         matches!(self, Layer::Landlock | Layer::Seccomp | Layer::Limits)
     }
@@ -102,36 +101,36 @@ impl fmt::Display for Layer {
     }
 }
 
-/// How much a policy insists on a layer.
+/// Whether a policy requires a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Requirement {
-    /// Missing means that nothing starts.
+    /// Nothing starts without it.
     #[default]
     Required,
-    /// Used where the machine has it; the handle tells whether it is on.
+    /// Used where the machine has it; the handle reports whether it is on.
     Optional,
-    /// Not used. Every policy that says this says it by the layer's name.
+    /// Not used.
     Off,
 }
 
-/// What a policy says about layers. A layer that is not named is required.
+/// The requirements of a policy. A layer that is not named is required.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Layers(BTreeMap<Layer, Requirement>);
 
 impl Layers {
-    /// What the policy says about `layer`.
+    /// The requirement for `layer`.
     pub fn requirement(&self, layer: Layer) -> Requirement {
         self.0.get(&layer).copied().unwrap_or_default()
     }
 
-    /// Whether `layer` is to be used at all.
+    /// Whether `layer` is not switched off.
     pub fn wanted(&self, layer: Layer) -> bool {
         self.requirement(layer) != Requirement::Off
     }
 
-    /// Says `requirement` about `layer`.
+    /// Sets the requirement for `layer`.
     pub fn set(&mut self, layer: Layer, requirement: Requirement) {
         match requirement {
             Requirement::Required => self.0.remove(&layer),
@@ -139,7 +138,7 @@ impl Layers {
         };
     }
 
-    /// The layers about which the policy says something else than "required".
+    /// The layers that are not required.
     pub fn exceptions(&self) -> impl Iterator<Item = (Layer, Requirement)> + '_ {
         self.0
             .iter()

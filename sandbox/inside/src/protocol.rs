@@ -1,4 +1,4 @@
-//! What the launcher tells the stages, and what they answer.
+//! The protocol between the launcher and the two stages.
 //!
 //! ```text
 //! launcher                    stage 1 (outside)              stage 2 (inside)
@@ -14,32 +14,32 @@
 //!    │◀──────────────────────────────────────────────────────────│ (or Failed: exec did not work)
 //! ```
 //!
-//! A launcher that dies before GO leaves stage 2 with an end of file, and the program never starts;
-//! one that dies later is noticed by stage 1, which kills everything it started.
+//! If the launcher dies before GO, stage 2 reads end of file and the program never starts. If it
+//! dies later, stage 1 notices and kills everything it started.
 
 use crate::layer::{Layer, Requirement};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The byte that lets stage 2 go on to the target.
+/// The byte that makes stage 2 execute the target.
 pub const GO: u8 = b'g';
 
-/// Longest answer of stage 2, in bytes.
+/// Maximum length of a message, in bytes.
 pub const MAX_RECORD: usize = 16 * 1024;
 
-/// Stage 1 puts the descriptors it is sent at this number and the following ones, in the order in
-/// which they were sent. So the launcher knows every number beforehand.
+/// Stage 1 moves the descriptors it receives to this number and the following ones, in the order in
+/// which they were sent. So the launcher knows every number in advance.
 pub const FIRST_DESCRIPTOR: i32 = 100;
 
-/// Most descriptors that one launch may use (the kernel's limit for one message is 253).
+/// Maximum number of descriptors of one launch (the kernel allows 253 per message).
 pub const MAX_DESCRIPTORS: usize = 200;
 
-/// What stage 1 has to do. Descriptors are named by their final numbers.
+/// The order for stage 1. Descriptors are given by their final numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageOne {
-    /// The launcher's own process: when it ends, everything ends.
+    /// The launcher's pidfd. When the launcher ends, stage 1 kills everything.
     pub launcher: i32,
-    /// Where to answer when something fails.
+    /// The socket for failure reports.
     pub status: i32,
     /// The network namespace to enter.
     pub network_namespace: Option<i32>,
@@ -51,7 +51,7 @@ pub struct StageOne {
     pub bubblewrap: PathBuf,
     /// Bubblewrap's arguments, each ended by NUL.
     pub arguments: i32,
-    /// Where bubblewrap's complaints go.
+    /// The file for bubblewrap's error output.
     pub complaints: i32,
     /// The executable file of the stages.
     pub stages: i32,
@@ -61,14 +61,14 @@ pub struct StageOne {
     pub inherit: Vec<i32>,
 }
 
-/// Everything stage 2 has to do, in the order in which it does it.
+/// The order for stage 2; the fields are in the order of execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Instructions {
-    /// Number of the descriptor over which to answer.
+    /// Number of the status socket.
     pub status_fd: i32,
-    /// What must be true of the sandbox before anything else is done.
+    /// The properties of the sandbox to verify first.
     pub verify: Verify,
-    /// A TCP port of the sandbox's own loopback to listen on; the socket is handed to the launcher.
+    /// A TCP port on the sandbox's loopback to listen on; the socket is sent to the launcher.
     pub listen: Option<u16>,
     /// Which descriptors the target gets, and under which numbers.
     pub descriptors: Descriptors,
@@ -80,50 +80,50 @@ pub struct Instructions {
     pub drop_capabilities: bool,
     /// The system call filters, unless that layer is off.
     pub seccomp: Option<Seccomp>,
-    /// What to run.
+    /// The program to run.
     pub target: Target,
 }
 
-/// What bubblewrap promised and stage 2 checks.
+/// What stage 2 verifies of bubblewrap's work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verify {
-    /// Namespaces that must be another one than the launcher's, or exactly a given one.
+    /// Namespaces that must differ from the launcher's, or equal a given one.
     pub namespaces: Vec<NamespaceCheck>,
     /// Whether `/` must be read-only.
     pub read_only_root: bool,
-    /// The mounts that must be there; any other is refused.
+    /// The mounts that must exist; any other is refused.
     pub mounts: Vec<ExpectedMount>,
     /// Whether bubblewrap must be process 1 and stage 2 its first child.
     pub own_process_ids: bool,
-    /// The uid and gid that the program must see.
+    /// The uid that the program must see.
     pub uid: u32,
-    /// See `uid`.
+    /// The gid that the program must see.
     pub gid: u32,
     /// Whether the process must have no controlling terminal.
     pub own_session: bool,
 }
 
-/// One namespace to look at.
+/// One namespace to check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NamespaceCheck {
     /// The name below `/proc/self/ns`.
     pub kind: String,
     /// The inode of the namespace to compare with.
     pub inode: u64,
-    /// `true`: must be that namespace. `false`: must be another one.
+    /// `true`: must be that namespace. `false`: must be a different one.
     pub same: bool,
     /// The layer that the namespace belongs to.
     pub layer: Layer,
 }
 
-/// One mount that the plan makes.
+/// One planned mount.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ExpectedMount {
-    /// Where, inside.
+    /// The path inside.
     pub path: PathBuf,
     /// Whether it must be read-only.
     pub read_only: bool,
-    /// Whether the host's own mounts may show through below it (a bound folder).
+    /// Whether the host's own mounts may appear below it (a bound folder).
     pub mounts_below: bool,
 }
 
@@ -139,37 +139,37 @@ pub struct Descriptors {
 /// The Landlock domain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Landlock {
-    /// The ABI whose whole set of rights is handled.
+    /// The ABI; all of its rights are handled.
     pub abi: u8,
     /// Whether a kernel below `abi` is an error.
     pub requirement: Requirement,
-    /// What is allowed where.
+    /// The allowed rights by path.
     pub rules: Vec<LandlockRule>,
 }
 
-/// One Landlock rule: what may be done at and below a path.
+/// One Landlock rule: the rights at and below a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LandlockRule {
     /// The path inside the sandbox.
     pub path: PathBuf,
-    /// What may be done there.
+    /// The rights there.
     pub rights: Vec<Right>,
 }
 
-/// What may be done at a path.
+/// A right at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Right {
     /// Read files and list folders.
     Read,
     /// Execute.
     Execute,
-    /// Write to and cut files that exist.
+    /// Write to and truncate existing files.
     Modify,
     /// Make, remove and rename files and folders; never device files.
     Create,
     /// `ioctl` on device files.
     Ioctl,
-    /// Connect to Unix sockets (a right of its own from ABI 9 on, free before).
+    /// Connect to Unix sockets (controlled from ABI 9 on).
     Connect,
 }
 
@@ -178,7 +178,7 @@ pub enum Right {
 pub struct Seccomp {
     /// Whether a kernel without seccomp filters is an error.
     pub requirement: Requirement,
-    /// BPF programs, installed in this order; each instruction packed as in the kernel's structure.
+    /// BPF programs in the order of installation.
     pub programs: Vec<Vec<Instruction>>,
 }
 
@@ -189,7 +189,7 @@ pub struct Instruction(pub u16, pub u8, pub u8, pub u32);
 /// The program to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Where it is.
+    /// Its source.
     pub program: Executable,
     /// Its arguments, the zeroth (its own name) included.
     pub arguments: Vec<String>,
@@ -199,28 +199,28 @@ pub struct Target {
     pub working_folder: PathBuf,
 }
 
-/// Where the program to run comes from.
+/// The source of the program to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Executable {
     /// A path inside the sandbox.
     Path(PathBuf),
-    /// An open descriptor (already at its final place).
+    /// An open descriptor at its final number.
     Descriptor(i32),
 }
 
-/// The answer of stage 2.
+/// The report of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
-    /// Everything is in force; waiting for GO.
+    /// All layers are enforced; stage 2 waits for GO.
     Ready {
-        /// The optional layers that are not in force, with the reason.
+        /// The optional layers that are missing, with the reason.
         missing: Vec<(Layer, String)>,
     },
     /// Nothing was started.
     Failed {
-        /// The layer that could not be put in force.
+        /// The layer that could not be enforced.
         layer: Option<Layer>,
-        /// What was tried and what the kernel said.
+        /// The failed step and the kernel's error.
         message: String,
     },
 }

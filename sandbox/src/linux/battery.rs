@@ -1,9 +1,8 @@
-//! The escape battery: what could a program do that turned hostile inside this policy?
+//! The escape battery: what could a compromised program do under this policy?
 //!
-//! Canaries are put up outside, the battery is run *in the place of the program*, under exactly the
-//! policy given (plus one writable folder of its own), and reaches for them. It dials only the
-//! listeners made here, on the addresses that the caller names: no packet leaves for anywhere else,
-//! whatever layer is off.
+//! Canaries are set up outside. The battery runs *in place of the program* under exactly the given
+//! policy, plus one writable folder of its own, and tries to reach them. It dials only the listeners
+//! opened here on the addresses that the caller names, whatever layer is off.
 
 mod canaries;
 
@@ -19,18 +18,18 @@ use std::time::Duration;
 
 use super::{doing, embedded};
 
-/// Where the battery's own writable folder is inside.
+/// The battery's own writable folder inside.
 const FOLDER: &str = "/battery";
 
-/// How to run the battery.
+/// Options of the battery.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The addresses on which listeners are put up and dialled. They must exist on this machine (or
-    /// in the network namespace of the calling thread), or they are left out.
+    /// The addresses of the listeners to open and dial. Addresses that do not exist in the network
+    /// namespace of the calling thread are skipped.
     pub addresses: Vec<IpAddr>,
     /// The bubblewrap to use instead of the system's.
     pub bubblewrap: Option<PathBuf>,
-    /// The cgroup folder in which to keep limits.
+    /// The cgroup folder for limits.
     pub cgroup_parent: Option<PathBuf>,
     /// How long the whole battery may take.
     pub timeout: Duration,
@@ -47,10 +46,10 @@ impl Default for Options {
     }
 }
 
-/// What the battery found.
+/// The results of the battery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// The layers that were in force.
+    /// The state of every layer.
     pub layers: Vec<(Layer, LayerState)>,
     /// Every probe.
     pub findings: Vec<Finding>,
@@ -82,10 +81,10 @@ impl fmt::Display for Report {
 /// Runs the battery under `policy`.
 pub fn run(policy: &Policy, options: &Options) -> Result<Report, Error> {
     let mut policy = policy.clone();
-    let outside = Outside::put_up(&policy, options, FOLDER.into())?;
+    let outside = Outside::set_up(&policy, options, FOLDER.into())?;
     policy.files.push(FileRule::writable(outside.writable_folder(), FOLDER));
-    let kept = crate::linux::limits::would_be_kept(&policy, options.cgroup_parent.as_deref());
-    let canaries = serde_json::to_string(&outside.describe(&policy, kept))
+    let enforced = crate::linux::limits::would_be_enforced(&policy, options.cgroup_parent.as_deref());
+    let canaries = serde_json::to_string(&outside.describe(&policy, enforced))
         .map_err(|e| doing("describe the canaries")(e.into()))?;
     let program =
         Program { path: "/battery-program".into(), arguments: vec!["battery".to_owned(), canaries] };
@@ -101,7 +100,7 @@ pub fn run(policy: &Policy, options: &Options) -> Result<Report, Error> {
     }
     let mut sandbox = launch.spawn()?;
     let layers = sandbox.layers().to_vec();
-    // Read while it runs, or a full pipe would stop it; ends when the last writer has ended.
+    // Read while it runs, because a full pipe would block it.
     let text = std::thread::spawn(move || {
         let mut text = String::new();
         reader.read_to_string(&mut text).map(|_| text)

@@ -1,19 +1,19 @@
-//! Finds bubblewrap and makes sure that nobody but root could have put it there.
+//! Finds bubblewrap and checks that no other user could have replaced it.
 
 use crate::{Error, Layer};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where distributions put it. `PATH` is not asked: it belongs to whoever started the launcher.
-const PLACES: [&str; 4] =
+/// Where distributions install it. `PATH` is not searched: the launcher's caller controls it.
+const LOCATIONS: [&str; 4] =
     ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
 
 /// The bubblewrap to use, checked.
 pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     let path = match given {
         Some(path) => path.to_owned(),
-        None => PLACES
+        None => LOCATIONS
             .iter()
             .map(PathBuf::from)
             .find(|path| path.exists())
@@ -22,7 +22,7 @@ pub(crate) fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     check(&path)
 }
 
-/// The path without links, if the program and every folder above it are safe from others.
+/// The resolved path, if no other user can write the program or a folder above it.
 fn check(path: &Path) -> Result<PathBuf, Error> {
     if !path.is_absolute() {
         return Err(missing(format!("{}: not an absolute path", path.display())));
@@ -36,8 +36,8 @@ fn check(path: &Path) -> Result<PathBuf, Error> {
     if program.mode() & 0o6000 != 0 {
         return Err(unsafe_place(
             &real,
-            "is setuid: nested sandboxes such as Chromium's do not work under it, and its faults \
-             are faults of root",
+            "is setuid: nested sandboxes such as Chromium's do not work under it, and its \
+             vulnerabilities would give root",
         ));
     }
     for part in real.ancestors() {
@@ -48,13 +48,13 @@ fn check(path: &Path) -> Result<PathBuf, Error> {
     Ok(real)
 }
 
-/// Whether somebody else than root (or the launcher's own user) could replace it.
+/// Whether a user other than root and the launcher's own could replace it.
 fn writable_by_others(metadata: &Metadata) -> Option<String> {
     let own = nix::unistd::geteuid().as_raw();
     if metadata.uid() != 0 && metadata.uid() != own {
         return Some(format!("belongs to uid {}", metadata.uid()));
     }
-    // A sticky folder (/tmp) lets nobody replace what is another's, but lets everybody add.
+    // This includes sticky folders (/tmp), in which everybody can create files.
     if metadata.mode() & 0o022 != 0 {
         return Some(format!("can be written by others (mode {:o})", metadata.mode() & 0o7777));
     }

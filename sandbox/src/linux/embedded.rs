@@ -1,4 +1,4 @@
-//! Sealed memory files: how programs and data are handed over without touching a disk.
+//! Sealed memory files (memfd). They pass programs and data without touching a disk.
 
 use crate::{Error, Layer};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -14,7 +14,7 @@ const STAGES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-stages")
 /// The escape battery, built by `build.rs`.
 pub(crate) const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sandbox-probe"));
 
-/// The executable file of the stages. Made once; the kernel shares it between all launches.
+/// The executable file of the stages, created once and shared by all launches.
 pub(crate) fn stages() -> Result<&'static OwnedFd, Error> {
     static FILE: OnceLock<OwnedFd> = OnceLock::new();
     if let Some(file) = FILE.get() {
@@ -30,14 +30,14 @@ pub(crate) fn probe() -> Result<OwnedFd, Error> {
 }
 
 fn executable(name: &'static str, content: &'static [u8]) -> Result<OwnedFd, Error> {
-    // Kernels before 6.3 do not know the flag, and need none.
+    // Kernels before 6.3 do not know MFD_EXEC; their memory files are always executable.
     let file = match create(name, MFdFlags::from_bits_retain(libc::MFD_EXEC)) {
         Err(nix::Error::EINVAL) => create(name, MFdFlags::empty()),
-        Err(nix::Error::EACCES) => return Err(not_executable("memory files must not be executed")),
+        Err(nix::Error::EACCES) => return Err(not_executable("vm.memfd_noexec forbids it")),
         other => other,
     };
     let file = sealed(name, file, content)?;
-    super::pages::forget(content);
+    super::pages::release(content);
     Ok(file)
 }
 

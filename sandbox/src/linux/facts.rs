@@ -1,4 +1,4 @@
-//! Looks at the host paths that a policy speaks of.
+//! Inspects the host paths that a policy names.
 
 use crate::{Error, HostFacts, PathKind, Policy};
 use std::io;
@@ -6,13 +6,13 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 impl HostFacts {
-    /// Looks at every path that a plan for `policy` must know of.
+    /// Inspects every path whose facts a plan for `policy` needs.
     pub fn gather(policy: &Policy) -> Result<HostFacts, Error> {
-        let look = |path: std::path::PathBuf| match kind_of(&path) {
+        let inspect = |path: std::path::PathBuf| match kind_of(&path) {
             Ok(kind) => Ok((path, kind)),
-            Err(source) => Err(Error::Io { what: format!("look at {}", path.display()), source }),
+            Err(source) => Err(Error::Io { what: format!("inspect {}", path.display()), source }),
         };
-        let paths: Result<Vec<_>, Error> = policy.host_paths().into_iter().map(look).collect();
+        let paths: Result<Vec<_>, Error> = policy.host_paths().into_iter().map(inspect).collect();
         Ok(HostFacts::from_paths(paths?))
     }
 }

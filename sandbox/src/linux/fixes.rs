@@ -1,4 +1,4 @@
-//! What to do about a gap, in the words of each distribution.
+//! How to fix a missing requirement, with the commands of each distribution.
 
 use super::preflight::Distribution;
 
@@ -38,7 +38,7 @@ pub(crate) fn install_bubblewrap(distribution: Distribution) -> String {
     .to_owned()
 }
 
-/// User namespaces are refused outright.
+/// For machines that refuse user namespaces.
 pub(crate) fn allow_user_namespaces(distribution: Distribution) -> String {
     match distribution {
         Distribution::Debian => {
@@ -59,7 +59,7 @@ pub(crate) fn allow_user_namespaces(distribution: Distribution) -> String {
     .to_owned()
 }
 
-/// User namespaces are given, but without capabilities, so that nothing can be set up in them.
+/// For machines that allow user namespaces but without capabilities in them.
 pub(crate) fn allow_nested_user_namespaces(distribution: Distribution) -> String {
     match distribution {
         Distribution::Ubuntu => UBUNTU_PROFILE.to_owned(),
@@ -75,8 +75,8 @@ const UBUNTU_PROFILE: &str = "AppArmor restricts user namespaces. Give bubblewra
     machine instead: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
 
 pub(crate) fn mount_proc(distribution: Distribution) -> String {
-    let general = "/proc of this machine is partly covered (a container?): the kernel then lets \
-                   nobody mount another one. Start the container with an unmasked /proc (Docker: \
+    let general = "/proc of this machine is partly masked (a container?), and the kernel then \
+                   refuses to mount another one. Start the container with an unmasked /proc (Docker: \
                    --security-opt systempaths=unconfined; Kubernetes: procMount: Unmasked)";
     match distribution {
         Distribution::Ubuntu => format!("{general}; or {UBUNTU_PROFILE}"),
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_told_apart() {
+    fn distributions_are_recognised() {
         let cases = [
             ("ID=debian\n", Distribution::Debian),
             ("ID=ubuntu\nID_LIKE=debian\n", Distribution::Ubuntu),

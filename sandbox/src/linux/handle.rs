@@ -1,11 +1,12 @@
 //! A running sandbox.
 
-use super::limits::{LimitKeeper, Limiter};
+use super::limits::{LimitEnforcer, Limiter};
 use super::{doing, stages};
 use crate::{Error, Layer};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{SockaddrIn, connect};
-use sandbox_inside::linux::{channel, sys};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use sandbox_inside::linux::channel;
 use serde::Serialize;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -13,24 +14,24 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Whether a layer is in force.
+/// Whether a layer is enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayerState {
-    /// In force, verified.
+    /// Enforced and verified.
     On,
-    /// Switched off by the policy, or meaningless here (a uid drop without root).
+    /// Switched off by the policy, or not applicable (a change of uid without root).
     Off,
-    /// The policy calls it optional and this machine lacks it, for this reason.
+    /// Optional in the policy and missing on this machine, for this reason.
     Missing(String),
 }
 
-/// Where the time of a launch went.
+/// The duration of each phase of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Timings {
     /// From the call of `spawn` to the start of the first stage.
     pub prepare: Duration,
-    /// From there to the word of stage 2 that everything is in force (cgroup limits included).
+    /// From there until all layers are enforced, including cgroup limits.
     pub confine: Duration,
     /// From there to the execution of the program.
     pub execute: Duration,
@@ -48,7 +49,7 @@ impl Timings {
 pub(crate) struct Inside {
     guard: Child,
     guard_pidfd: OwnedFd,
-    /// As long as this is open, stage 1 lets the sandbox live.
+    /// Stage 1 kills the sandbox when this socket closes.
     lifeline: Option<OwnedFd>,
     program: Option<Program>,
     ended: Option<ExitStatus>,
@@ -65,25 +66,28 @@ struct Program {
 
 impl Inside {
     pub(crate) fn new(mut guard: Child, lifeline: OwnedFd) -> Result<Self, Error> {
-        let pid = i32::try_from(guard.id()).expect("process ids are positive");
-        match sys::pidfd_open(pid) {
+        match pidfd_open(Pid::from_child(&guard), PidfdFlags::empty()) {
             Ok(guard_pidfd) => {
                 Ok(Inside { guard, guard_pidfd, lifeline: Some(lifeline), program: None, ended: None })
             }
             Err(e) => {
-                // Its socket closes with this error, so it ends by itself; the kill is for haste.
+                // Stage 1 also ends by itself because its socket closes; the kill is only faster.
                 let _ = guard.kill();
                 let _ = guard.wait();
-                Err(doing("make a descriptor of stage 1")(e))
+                Err(doing("pidfd_open of stage 1")(e.into()))
             }
         }
     }
 
-    /// Stage 2 spoke: `pid` is its process, which waits for us and so cannot be another's number.
-    pub(crate) fn found(&mut self, pid: i32) -> Result<(), Error> {
-        let pidfd = sys::pidfd_open(pid).map_err(doing("make a descriptor of the program"))?;
+    /// Records the process of stage 2 after its report. It still waits for GO, so `pid` cannot have
+    /// been reused.
+    pub(crate) fn record_program(&mut self, pid: i32) -> Result<(), Error> {
+        let pidfd = Pid::from_raw(pid)
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
+            .map_err(|e| doing("pidfd_open of the program")(e.into()))?;
         let init = parent_of(pid).map_err(doing("find the sandbox's process 1"))?;
-        // Not readable on some hardened kernels; only `connect_inside` needs it, and says so.
+        // Some hardened kernels refuse this. Only `connect_inside` needs it and reports the error.
         let network = std::fs::File::open(format!("/proc/{pid}/ns/net")).ok().map(OwnedFd::from);
         self.program = Some(Program { pid, pidfd, init, network });
         Ok(())
@@ -91,10 +95,10 @@ impl Inside {
 
     /// The socket to stage 1.
     pub(crate) fn socket(&self) -> &OwnedFd {
-        self.lifeline.as_ref().expect("only taken to end everything")
+        self.lifeline.as_ref().expect("only taken by kill_all")
     }
 
-    /// Every process that must be moved to put the program under a limit, outermost first.
+    /// Every process that must be moved into a cgroup to limit the program, outermost first.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let mut pids = vec![self.guard.id()];
         if let Some(program) = &self.program {
@@ -111,14 +115,14 @@ impl Inside {
     }
 
     fn program(&self) -> &Program {
-        self.program.as_ref().expect("a sandbox is handed out only after stage 2 spoke")
+        self.program.as_ref().expect("set before a Sandbox is created")
     }
 
     fn kill_all(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
         }
-        // Stage 1 kills bubblewrap and whatever comes up orphaned, at every moment of the start too.
+        // Closing the socket makes stage 1 kill bubblewrap and all orphans, also during the start.
         self.lifeline = None;
         self.wait()
     }
@@ -153,22 +157,22 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // Nothing more can be done about an error here: the kernel refused to kill our own child.
+        // Drop cannot report an error.
         let _ = self.kill_all();
     }
 }
 
-/// A process that has ended already is as good as one that got the signal.
-fn signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
-    match sys::pidfd_send_signal(pidfd, signal) {
-        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(()),
-        other => other,
+/// Sends SIGTERM. A process that has already ended (ESRCH) is no error.
+fn terminate(pidfd: BorrowedFd<'_>) -> io::Result<()> {
+    match pidfd_send_signal(pidfd, Signal::TERM) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(e) => Err(e.into()),
     }
 }
 
 fn parent_of(pid: i32) -> io::Result<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // "pid (name) state ppid …"; the name may contain anything, so from its end.
+    // "pid (name) state ppid …": the name may contain ')', so split at the last one.
     stat.rsplit_once(')')
         .and_then(|(_, rest)| rest.split_whitespace().nth(1))
         .and_then(|field| field.parse().ok())
@@ -178,7 +182,7 @@ fn parent_of(pid: i32) -> io::Result<i32> {
 /// A running sandbox. Dropping it kills everything inside.
 #[derive(Debug)]
 pub struct Sandbox {
-    // Before the limiter: processes must be gone before their cgroup can be removed.
+    // Dropped before the limiter: a cgroup can be removed only after its processes have ended.
     inside: Inside,
     limiter: Limiter,
     layers: Vec<(Layer, LayerState)>,
@@ -202,37 +206,37 @@ impl Sandbox {
         u32::try_from(self.inside.program().pid).expect("process ids are positive")
     }
 
-    /// The program's process, as a descriptor that never means another one. Readable when it ended.
+    /// The program's pidfd. Readable once the program has ended.
     pub fn program_pidfd(&self) -> BorrowedFd<'_> {
         self.inside.program().pidfd.as_fd()
     }
 
-    /// The process id of stage 1, the launcher's child, which ends when the whole sandbox has.
+    /// The process id of stage 1. It is the launcher's child and ends after the whole sandbox.
     pub fn guard_pid(&self) -> u32 {
         self.inside.guard.id()
     }
 
-    /// Stage 1's process. Readable when the whole sandbox ended.
+    /// Stage 1's pidfd. Readable once the whole sandbox has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.inside.guard_pidfd.as_fd()
     }
 
-    /// Every layer, and whether it is in force.
+    /// Every layer and its state.
     pub fn layers(&self) -> &[(Layer, LayerState)] {
         &self.layers
     }
 
-    /// Whether `layer` is in force.
+    /// Whether `layer` is enforced.
     pub fn has(&self, layer: Layer) -> bool {
         self.layers.contains(&(layer, LayerState::On))
     }
 
-    /// Who keeps the cgroup limits.
-    pub fn limits(&self) -> &LimitKeeper {
-        self.limiter.keeper()
+    /// What enforces the cgroup limits.
+    pub fn limits(&self) -> &LimitEnforcer {
+        self.limiter.enforcer()
     }
 
-    /// Where the time of the launch went.
+    /// The duration of each phase of the launch.
     pub fn timings(&self) -> Timings {
         self.timings
     }
@@ -252,7 +256,7 @@ impl Sandbox {
         Ok(TcpStream::from(socket))
     }
 
-    /// A fresh TCP socket that belongs to the sandbox's network.
+    /// A new TCP socket in the sandbox's network namespace.
     fn socket_inside(&self) -> io::Result<OwnedFd> {
         let network = self.inside.program().network.as_ref().ok_or_else(|| {
             io::Error::new(
@@ -264,20 +268,20 @@ impl Sandbox {
         let owner = owner_to_enter(network)?;
         let mut numbers = vec![network.as_raw_fd()];
         numbers.extend(owner.as_ref().map(AsRawFd::as_raw_fd));
-        let answer =
+        let reply =
             channel::send(socket.as_fd(), b"dial", &numbers).and_then(|()| channel::receive(socket.as_fd()));
-        // One answer, then it ends: this does not wait long.
+        // The helper ends after one reply, so this does not block for long.
         helper.wait()?;
-        let answer = answer?;
-        answer.descriptors.into_iter().next().ok_or_else(|| {
+        let reply = reply?;
+        reply.descriptors.into_iter().next().ok_or_else(|| {
             io::Error::other(format!(
                 "no socket in the sandbox's network: {}",
-                String::from_utf8_lossy(&answer.bytes)
+                String::from_utf8_lossy(&reply.bytes)
             ))
         })
     }
 
-    /// Waits until everything inside has ended. A program killed by signal N shows as status 128+N.
+    /// Waits until everything inside has ended. A program killed by signal N gives status 128+N.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.inside.wait()
     }
@@ -294,7 +298,7 @@ impl Sandbox {
 
     /// Asks the program to end, waits up to `grace`, then kills everything inside.
     pub fn stop(&mut self, grace: Duration) -> io::Result<ExitStatus> {
-        signal(self.program_pidfd(), libc::SIGTERM)?;
+        terminate(self.program_pidfd())?;
         match self.wait_timeout(grace)? {
             Some(status) => Ok(status),
             None => self.kill(),
@@ -307,7 +311,7 @@ impl Sandbox {
     }
 }
 
-/// The user namespace that owns `network`, unless it is our own (which cannot be entered again).
+/// The user namespace that owns `network`, unless it is this process's own, which `setns` refuses.
 fn owner_to_enter(network: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     use std::os::unix::fs::MetadataExt;
     let owner = super::namespace::owner_of(network.as_fd())?;

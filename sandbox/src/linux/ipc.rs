@@ -1,4 +1,4 @@
-//! Objects of System V and POSIX inter-process communication, as canaries.
+//! System V and POSIX inter-process communication objects for the canaries.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;

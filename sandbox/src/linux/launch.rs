@@ -1,12 +1,12 @@
 //! One launch of a plan.
 
-use crate::{Error, Plan, Sandbox};
+use crate::{Error, Sandbox, SandboxPlan};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What one of the program's three standard descriptors is.
+/// The source of one of the program's standard descriptors.
 #[derive(Debug, Default)]
 pub enum Stdio {
     /// `/dev/null`.
@@ -14,14 +14,14 @@ pub enum Stdio {
     Null,
     /// The launcher's own.
     Inherit,
-    /// This one.
+    /// The given descriptor.
     Descriptor(OwnedFd),
 }
 
-/// One launch of a plan: what belongs to this run and not to the policy.
+/// One launch of a plan: the settings of this run that are not part of the policy.
 #[derive(Debug)]
 pub struct Launch {
-    pub(crate) plan: Plan,
+    pub(crate) plan: SandboxPlan,
     pub(crate) bubblewrap: Option<PathBuf>,
     pub(crate) stdin: Stdio,
     pub(crate) stdout: Stdio,
@@ -34,8 +34,8 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A launch with all three standard descriptors at `/dev/null` and no other.
-    pub fn new(plan: Plan) -> Self {
+    /// A launch with `/dev/null` as standard descriptors and no others.
+    pub fn new(plan: SandboxPlan) -> Self {
         Launch {
             plan,
             bubblewrap: None,
@@ -50,7 +50,7 @@ impl Launch {
         }
     }
 
-    /// The bubblewrap to use instead of the system's. It is checked like that one.
+    /// The bubblewrap to use instead of the system's. The same checks apply.
     pub fn bubblewrap(mut self, path: impl Into<PathBuf>) -> Self {
         self.bubblewrap = Some(path.into());
         self
@@ -68,7 +68,7 @@ impl Launch {
         self
     }
 
-    /// The program's standard error. (What bubblewrap itself says is kept apart, for errors.)
+    /// The program's standard error. Bubblewrap's own error output is captured separately.
     pub fn stderr(mut self, stdio: Stdio) -> Self {
         self.stderr = stdio;
         self
@@ -86,15 +86,15 @@ impl Launch {
         self
     }
 
-    /// A folder of the cgroup v2 tree, delegated to the launcher and without processes, in which a
-    /// cgroup for this sandbox is made. Without it a systemd scope is asked for, if limits are set.
+    /// A cgroup v2 folder, delegated to the launcher and without processes, in which the sandbox's
+    /// cgroup is created. Without it, limits use a systemd scope.
     pub fn cgroup_parent(mut self, folder: impl Into<PathBuf>) -> Self {
         self.cgroup = Some(folder.into());
         self
     }
 
-    /// Executes the program in `file` (a memory file, say) instead of the plan's path, which then
-    /// is only the name that the program sees as its own.
+    /// Executes the program in `file` (for example a memory file). The plan's path is then only the
+    /// program's `argv[0]`.
     pub fn executable(mut self, file: OwnedFd) -> Self {
         self.executable = Some(file);
         self
@@ -106,11 +106,11 @@ impl Launch {
         self
     }
 
-    /// Starts the program. May be called from any thread, also one that ends right after. Blocks for
-    /// a few milliseconds: asynchronous programs call it where blocking is allowed.
+    /// Starts the program. Any thread may call it, even one that ends right afterwards. It blocks for
+    /// a few milliseconds, so asynchronous programs call it where blocking is allowed.
     ///
-    /// Ok means that every required layer is in force and that the program was executed; an error
-    /// means that it never was.
+    /// Ok means that every required layer is enforced and the program was executed. An error means
+    /// that it never ran.
     pub fn spawn(self) -> Result<Sandbox, Error> {
         Sandbox::start(self)
     }

@@ -1,4 +1,4 @@
-//! The Linux part: looking at the machine, starting bubblewrap, watching over what it started.
+//! The Linux part: inspects the machine, starts bubblewrap and manages the running sandbox.
 
 pub mod battery;
 mod bubblewrap;
@@ -18,11 +18,11 @@ mod start;
 
 pub use handle::{LayerState, Sandbox, Timings};
 pub use launch::{Launch, Stdio};
-pub use limits::LimitKeeper;
+pub use limits::LimitEnforcer;
 
 use crate::Error;
 
-/// Turns an error of the system into ours, saying what was being done.
+/// Wraps a system error with the failed operation.
 fn doing(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |source| Error::Io { what, source }

@@ -1,6 +1,6 @@
-//! Compiles the system call policy to BPF, with the `seccompiler` crate.
+//! Compiles the system call policy to BPF with the `seccompiler` crate.
 
-use crate::syscalls::{Answer, Condition, SyscallPolicy, SyscallRule, Test, Value};
+use crate::syscalls::{Condition, SyscallErrno, SyscallPolicy, SyscallRule, Test, Value};
 use crate::{Error, PolicyError};
 use sandbox_inside::protocol::Instruction;
 use seccompiler::{
@@ -9,23 +9,23 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// The filters for `policy`, one for each kind of answer, in the order of installation.
+/// The filters for `policy`, one per errno, in the order of installation.
 pub(crate) fn compile(policy: &SyscallPolicy) -> Result<Vec<Vec<Instruction>>, Error> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| Error::Layer {
         layer: crate::Layer::Seccomp,
         reason: format!("{}: {e}", std::env::consts::ARCH),
         fix: None,
     })?;
-    let mut by_answer: BTreeMap<Answer, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
+    let mut by_errno: BTreeMap<SyscallErrno, BTreeMap<i64, Vec<SeccompRule>>> = BTreeMap::new();
     for rule in policy.rules() {
-        let numbers = by_answer.entry(rule.answer).or_default();
+        let numbers = by_errno.entry(rule.answer).or_default();
         for call in &rule.calls {
             let Some(number) = number(&rule, call)? else {
                 continue;
             };
             let alternatives = alternatives(&rule)?;
             let known = numbers.get(&number);
-            // In seccompiler's language an empty list means "always"; it swallows any condition.
+            // For seccompiler an empty list means "always", so it replaces any condition.
             if alternatives.is_empty() || known.is_some_and(Vec::is_empty) {
                 numbers.insert(number, Vec::new());
             } else {
@@ -33,7 +33,7 @@ pub(crate) fn compile(policy: &SyscallPolicy) -> Result<Vec<Vec<Instruction>>, E
             }
         }
     }
-    by_answer
+    by_errno
         .into_iter()
         .filter(|(_, rules)| !rules.is_empty())
         .map(|(answer, rules)| filter(answer, rules, arch))
@@ -41,13 +41,13 @@ pub(crate) fn compile(policy: &SyscallPolicy) -> Result<Vec<Vec<Instruction>>, E
 }
 
 fn filter(
-    answer: Answer,
+    answer: SyscallErrno,
     rules: BTreeMap<i64, Vec<SeccompRule>>,
     arch: TargetArch,
 ) -> Result<Vec<Instruction>, Error> {
     let errno = match answer {
-        Answer::Eperm => libc::EPERM,
-        Answer::Enosys => libc::ENOSYS,
+        SyscallErrno::Eperm => libc::EPERM,
+        SyscallErrno::Enosys => libc::ENOSYS,
     };
     let errno = u32::try_from(errno).expect("error numbers are positive");
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)
@@ -59,9 +59,9 @@ fn filter(
     Ok(packed)
 }
 
-/// On x86-64 the same architecture carries a second table of system calls (x32), told apart by one
-/// bit of the number. seccompiler refuses foreign architectures by itself but does not know of this
-/// one: every rule could be passed by setting the bit. Jumps are relative, so this goes in front.
+/// x86-64 has a second table of system calls (x32), selected by one bit of the number. seccompiler
+/// refuses foreign architectures but not x32, so setting that bit would bypass every rule. BPF jumps
+/// are relative, so these instructions can be prepended.
 fn refuse_x32() -> Vec<Instruction> {
     const LOAD_WORD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const JUMP_IF_AT_LEAST: u16 = 0x35; // BPF_JMP | BPF_JGE | BPF_K
@@ -80,7 +80,7 @@ fn refuse_x32() -> Vec<Instruction> {
     }
 }
 
-/// The ways in which the conditions of a rule can hold; no way at all means "always".
+/// The conditions of a rule in disjunctive normal form; an empty list means "always".
 fn alternatives(rule: &SyscallRule) -> Result<Vec<SeccompRule>, Error> {
     let mut ways: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
     for condition in &rule.when {
@@ -96,7 +96,7 @@ fn alternatives(rule: &SyscallRule) -> Result<Vec<SeccompRule>, Error> {
         .collect()
 }
 
-/// A condition as a choice between conjunctions.
+/// A condition as a disjunction of conjunctions.
 fn choices(condition: &Condition) -> Result<Vec<Vec<SeccompCondition>>, String> {
     let compare = |op: SeccompCmpOp, value: u64| {
         SeccompCondition::new(condition.arg, SeccompCmpArgLen::Dword, op, value).map_err(|e| e.to_string())
@@ -121,19 +121,19 @@ fn wrong(rule: &str, problem: &str) -> Error {
     Error::Policy(PolicyError::Syscall { rule: rule.to_owned(), problem: problem.to_owned() })
 }
 
-/// The number of a call: `None` if only other architectures have it, an error if none has.
+/// The number of a call: `None` if only other architectures have it, an error if it is unknown.
 fn number(rule: &SyscallRule, call: &str) -> Result<Option<i64>, Error> {
     if let Some((_, number)) = NUMBERS.iter().find(|(name, _)| *name == call) {
         return Ok(Some(*number));
     }
-    if OF_OTHER_ARCHITECTURES.contains(&call) {
+    if OTHER_ARCHITECTURES.contains(&call) {
         return Ok(None);
     }
     Err(wrong(&rule.calls[0], &format!("unknown system call {call:?}")))
 }
 
-/// Calls that a rule may name and that some architecture supported here lacks.
-const OF_OTHER_ARCHITECTURES: [&str; 19] = [
+/// Known calls that a supported architecture lacks.
+const OTHER_ARCHITECTURES: [&str; 19] = [
     "inotify_init",
     "vm86",
     "vm86old",
@@ -225,7 +225,7 @@ const NUMBERS: &[(&str, i64)] = &[
     ("landlock_create_ruleset", libc::SYS_landlock_create_ruleset),
     ("landlock_add_rule", libc::SYS_landlock_add_rule),
     ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
-    // Younger than the C library's table; one number on every architecture.
+    // Not in libc's table yet; the number is the same on every architecture.
     ("open_tree_attr", 467),
     #[cfg(target_arch = "x86_64")]
     ("inotify_init", libc::SYS_inotify_init),
@@ -267,15 +267,15 @@ const NUMBERS: &[(&str, i64)] = &[
 mod tests {
     use super::*;
 
-    /// What a filter answers to a call: a small BPF machine for the instructions that occur.
-    fn answer(programs: &[Vec<Instruction>], arch: u32, number: u32, args: [u64; 6]) -> u32 {
+    /// The result of the filters for a call, from a small BPF interpreter.
+    fn evaluate(programs: &[Vec<Instruction>], arch: u32, number: u32, args: [u64; 6]) -> u32 {
         let mut data = vec![0u8; 64];
         data[0..4].copy_from_slice(&number.to_le_bytes());
         data[4..8].copy_from_slice(&arch.to_le_bytes());
         for (index, value) in args.iter().enumerate() {
             data[16 + index * 8..24 + index * 8].copy_from_slice(&value.to_le_bytes());
         }
-        // The kernel takes the strictest answer: as signed numbers, the smallest.
+        // The kernel uses the strictest result, which is the smallest as a signed number.
         programs
             .iter()
             .map(|program| run(program, &data))
@@ -314,12 +314,12 @@ mod tests {
 
     fn native(number: i64, args: [u64; 6]) -> u32 {
         let programs = compile(&SyscallPolicy::default()).expect("compiles");
-        answer(&programs, NATIVE, u32::try_from(number).expect("small"), args)
+        evaluate(&programs, NATIVE, u32::try_from(number).expect("small"), args)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn the_filters_answer_what_the_rules_say() {
+    fn the_filters_implement_the_rules() {
         assert_eq!(native(libc::SYS_read, [0; 6]), ALLOW);
         assert_eq!(native(libc::SYS_keyctl, [0; 6]), EPERM);
         assert_eq!(native(libc::SYS_clone3, [0; 6]), ENOSYS);
@@ -337,7 +337,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn the_upper_half_of_an_argument_does_not_slip_past() {
+    fn the_upper_half_of_an_argument_cannot_bypass_a_rule() {
         let hidden = 0xdead_beef_0000_5412;
         assert_eq!(native(libc::SYS_ioctl, [0, hidden, 0, 0, 0, 0]), EPERM);
         assert_eq!(native(libc::SYS_ioctl, [0, 0x5413, 0, 0, 0, 0]), ALLOW);
@@ -345,14 +345,14 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn foreign_tables_of_calls_kill() {
+    fn foreign_system_call_tables_kill_the_process() {
         let programs = compile(&SyscallPolicy::default()).expect("compiles");
-        assert_eq!(answer(&programs, NATIVE, 0x4000_0000 | 39, [0; 6]), KILL);
-        assert_eq!(answer(&programs, 0x4000_0003, 20, [0; 6]), KILL);
+        assert_eq!(evaluate(&programs, NATIVE, 0x4000_0000 | 39, [0; 6]), KILL);
+        assert_eq!(evaluate(&programs, 0x4000_0003, 20, [0; 6]), KILL);
     }
 
     #[test]
-    fn an_unknown_call_is_an_error_and_one_of_another_architecture_is_not() {
+    fn unknown_calls_are_errors_and_calls_of_other_architectures_are_ignored() {
         let mut policy = SyscallPolicy::default();
         policy.refuse[0].calls = vec!["vm86".into()];
         assert!(compile(&policy).is_ok());

@@ -1,7 +1,7 @@
-//! What the tests share: policies, private networks, and becoming an ordinary user.
+//! Shared test helpers: policies, private networks, and running as an ordinary user.
 #![allow(dead_code)]
 
-use sandbox::{FileRule, HostFacts, Launch, Plan, Policy, Program};
+use sandbox::{FileRule, HostFacts, Launch, Policy, Program, SandboxPlan};
 use std::path::Path;
 use std::process::Command;
 
@@ -13,7 +13,7 @@ pub(crate) fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
-/// A policy for programs of the system, with everything required.
+/// A policy for system programs with every layer required.
 pub(crate) fn policy() -> Policy {
     let mut policy = Policy::new("test");
     policy.files = FileRule::system_programs();
@@ -28,12 +28,12 @@ pub(crate) fn policy() -> Policy {
 }
 
 /// The plan for `sh -c script` under `policy`.
-pub(crate) fn shell(policy: &Policy, script: &str) -> Plan {
+pub(crate) fn shell(policy: &Policy, script: &str) -> SandboxPlan {
     program(policy, "/usr/bin/sh", &["-c", script])
 }
 
 /// The plan for a program under `policy`.
-pub(crate) fn program(policy: &Policy, path: &str, arguments: &[&str]) -> Plan {
+pub(crate) fn program(policy: &Policy, path: &str, arguments: &[&str]) -> SandboxPlan {
     let program =
         Program { path: path.into(), arguments: arguments.iter().map(|a| (*a).to_owned()).collect() };
     policy.plan(&HostFacts::gather(policy).expect("facts"), &program).expect("plan")
@@ -54,13 +54,13 @@ pub(crate) fn output(policy: &Policy, script: &str) -> (i32, String) {
     (status.code().expect("exit code"), text)
 }
 
-/// Runs `test` in a thread with a network namespace of its own, in which the given addresses exist
-/// on the loopback. Root only.
+/// Runs `test` in a thread with its own network namespace, with the given addresses on the
+/// loopback. Root only.
 pub(crate) fn in_own_network<T: Send + 'static>(
     addresses: &[&str],
     test: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    assert!(is_root(), "making a network namespace takes root");
+    assert!(is_root(), "creating a network namespace needs root");
     let addresses: Vec<String> = addresses.iter().map(|a| (*a).to_owned()).collect();
     std::thread::spawn(move || {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("own network");
@@ -83,7 +83,7 @@ fn ip(arguments: &[&str]) {
 /// calling thread.
 pub(crate) fn as_ordinary_user(name: &str) {
     use std::os::unix::process::CommandExt;
-    assert!(is_root(), "becoming an ordinary user takes root");
+    assert!(is_root(), "running as another user needs root");
     let output = Command::new(std::env::current_exe().expect("own path"))
         .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
         .uid(PRIVATE_UID)

@@ -1,12 +1,12 @@
-//! The program that is run in the place of the confined one, to find out what that could do.
+//! Runs in place of the confined program and reports what that program could do.
 //!
-//! `nothing`, `uid` and `nested-sandbox` are small questions, `battery` is the escape battery.
+//! `nothing`, `uid` and `nested-sandbox` are single checks; `battery` is the escape battery.
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
     use sandbox_inside::probe;
 
-    // A setuid copy of this program is one of the canaries: as such it tells who it is, and no more.
+    // A setuid copy of this program is one of the canaries. That copy only reports its uid.
     let changed_user = nix::unistd::getuid() != nix::unistd::geteuid();
     match std::env::args().nth(1).as_deref() {
         Some(word) if changed_user && word != "uid" => std::process::ExitCode::from(2),
@@ -18,7 +18,7 @@ fn main() -> std::process::ExitCode {
         Some("nested-sandbox") => probe::nested::run(),
         Some("battery") => probe::battery::run(),
         _ => {
-            eprintln!("this program is a part of the sandbox library and is started by it only");
+            eprintln!("this program is part of the sandbox library; only the library starts it");
             std::process::ExitCode::from(2)
         }
     }

@@ -1,6 +1,6 @@
-//! The two stages of a launch, one small static program.
+//! The two stages of a launch in one small static program.
 //!
-//! It has no command line for people: the launcher starts it as `guard`, bubblewrap as `confine`.
+//! Users never start it: the launcher starts it as `guard`, bubblewrap as `confine`.
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
@@ -14,7 +14,7 @@ fn main() -> std::process::ExitCode {
         ["check", ref question @ ..] => check::run(question),
         ["confine", instructions] => stage2::run(instructions),
         _ => {
-            eprintln!("this program is a part of the sandbox library and is started by it only");
+            eprintln!("this program is part of the sandbox library; only the library starts it");
             std::process::ExitCode::from(2)
         }
     }

@@ -1,4 +1,4 @@
-//! No capabilities, in any set.
+//! Empties all capability sets.
 
 use super::Failure;
 use crate::layer::Layer;
@@ -8,7 +8,7 @@ use std::collections::HashSet;
 const SETS: [CapSet; 5] =
     [CapSet::Bounding, CapSet::Ambient, CapSet::Effective, CapSet::Inheritable, CapSet::Permitted];
 
-/// Empties the bounding set, as far as bubblewrap has not done so already.
+/// Drops what bubblewrap left in the bounding set (`PR_CAPBSET_DROP`).
 pub fn drop_bounding_set() -> Result<(), Failure> {
     for capability in read(CapSet::Bounding)? {
         caps::drop(None, CapSet::Bounding, capability)
@@ -17,7 +17,7 @@ pub fn drop_bounding_set() -> Result<(), Failure> {
     Ok(())
 }
 
-/// An error unless every set is empty.
+/// Fails unless every set is empty.
 pub fn verify_none() -> Result<(), Failure> {
     for set in SETS {
         let left = read(set)?;

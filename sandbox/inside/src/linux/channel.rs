@@ -1,4 +1,4 @@
-//! The sockets between launcher and stages: whole messages, with descriptors beside them.
+//! The sockets between launcher and stages. They carry whole messages with descriptors attached.
 
 use super::sys;
 use crate::protocol::{MAX_DESCRIPTORS, MAX_RECORD};
@@ -12,20 +12,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 /// A message that was received.
 #[derive(Debug, Default)]
 pub struct Message {
-    /// Its bytes; none at the end of the stream.
+    /// Its bytes; empty at the end of the stream.
     pub bytes: Vec<u8>,
     /// The descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,
-    /// The sender's process id, as the kernel knows it, when asked for with [`want_sender`].
+    /// The sender's process id as reported by the kernel, if enabled with [`want_sender`].
     pub sender: Option<i32>,
 }
 
-/// Two connected sockets, close-on-exec, that keep messages apart.
+/// Two connected close-on-exec sockets that preserve message boundaries (`SOCK_SEQPACKET`).
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
 }
 
-/// Has the kernel tell with each message received on `socket` who sent it.
+/// Makes the kernel attach the sender's credentials to each message (`SO_PASSCRED`).
 pub fn want_sender(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(setsockopt(&socket, sockopt::PassCred, &true)?)
 }
@@ -66,7 +66,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Message> {
             match part {
                 ControlMessageOwned::ScmRights(numbers) => {
                     for number in numbers {
-                        // The kernel made these descriptors for this call: nobody else owns them.
+                        // The kernel created these descriptors for this call, so they have no owner yet.
                         message.descriptors.push(sys::own(number)?);
                     }
                 }
@@ -77,7 +77,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Message> {
             }
         }
         if received.flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "message longer than agreed"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "message exceeds the maximum length"));
         }
         received.bytes
     };

@@ -1,11 +1,11 @@
-//! Answers one question about the machine by trying, as an ordinary user, in a process that ends
-//! right after. The exit status is 0 for yes, else the kernel's error number.
+//! Tests one capability of the machine by trying it as an ordinary user in a short-lived process.
+//! The exit status is 0 on success, else the errno.
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use std::process::ExitCode;
 
-/// `words` are the question and, for root, the uid to ask as.
+/// `words` are the name of the check and, for root, the uid to run it as.
 pub fn run(words: &[&str]) -> ExitCode {
     let (question, uid) = match words {
         [question] => (*question, None),

@@ -1,17 +1,17 @@
-//! Which descriptors the program gets.
+//! Gives the program its descriptors and closes all others.
 
 use super::{Failure, sys};
 use crate::layer::Layer;
 use crate::protocol::Descriptors;
 
-/// Puts the program's descriptors at their numbers. With `close_others`, closes all the rest except
-/// `keep`, which are this program's own and close-on-exec.
-pub fn place(orders: &Descriptors, keep: &[i32]) -> Result<(), Failure> {
+/// Moves the program's descriptors to their numbers with `dup2`. With `close_others`, closes all
+/// others with `close_range`, except `keep`: stage 2 still needs those, and they are close-on-exec.
+pub fn move_and_close(orders: &Descriptors, keep: &[i32]) -> Result<(), Failure> {
     let failed = |what: &str, e| Failure::of(Layer::Descriptors, format!("{what}: {e}"));
-    // The sources have high numbers (agreed with stage 1) and the targets low ones; a source is
-    // never overwritten before it was copied because the launcher refuses such numbers.
+    // Sources start at FIRST_DESCRIPTOR and the launcher only accepts targets below it, so no dup2
+    // overwrites a source.
     for (from, to) in &orders.moves {
-        sys::copy_to(*from, *to).map_err(|e| failed("place a descriptor", e))?;
+        sys::copy_to(*from, *to).map_err(|e| failed("dup2", e))?;
     }
     if !orders.close_others {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Makes a socket in the sandbox's network, for the launcher.
+//! Creates a socket in the sandbox's network namespace for the launcher.
 //!
-//! Entering the user namespace that owns a network takes a program with one thread, which the
-//! launcher is not; so this one is started for the moment it takes.
+//! `setns` into a user namespace needs a single-threaded process. The launcher has several threads,
+//! so it starts this short-lived program.
 
 use super::channel;
 use nix::sched::{CloneFlags, setns};
@@ -10,10 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::ExitCode;
 
-/// Standard input is a socket to the launcher, on which come the network namespace and, if it must
-/// be entered first, the user namespace that owns it. The answer is one TCP socket, unconnected.
+/// Standard input is a socket to the launcher. It delivers the network namespace and, if that must
+/// be entered first, the user namespace that owns it. The reply is one unconnected TCP socket.
 pub fn run() -> ExitCode {
-    match answer() {
+    match send_socket() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = channel::send(io::stdin().as_fd(), error.to_string().as_bytes(), &[]);
@@ -22,7 +22,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn answer() -> io::Result<()> {
+fn send_socket() -> io::Result<()> {
     let input = io::stdin();
     let message = channel::receive(input.as_fd())?;
     match &message.descriptors[..] {

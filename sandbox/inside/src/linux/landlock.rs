@@ -1,4 +1,4 @@
-//! The Landlock domain: the mount view once more, by inode, and what a mount view cannot say.
+//! The Landlock domain: repeats the mount view by inode and adds rules that mounts cannot express.
 
 use super::{Failure, sys};
 use crate::layer::{Layer, Requirement};
@@ -9,10 +9,10 @@ use landlock::{
 };
 use std::os::fd::AsFd;
 
-/// Puts the domain in force. `Some(reason)` if the kernel cannot and the policy can do without.
+/// Enforces the domain. Returns `Some(reason)` if the kernel cannot and the layer is optional.
 ///
-/// Optional means: the whole of the named ABI or nothing. A domain of half the rights would be
-/// reported as "on" and would not be what the policy says.
+/// An optional layer is enforced with the whole named ABI or not at all. A partial domain would be
+/// reported as "on" without matching the policy.
 pub fn restrict(orders: &Landlock) -> Result<Option<String>, Failure> {
     match try_restrict(orders) {
         Ok(()) => Ok(None),
@@ -24,12 +24,12 @@ pub fn restrict(orders: &Landlock) -> Result<Option<String>, Failure> {
 }
 
 fn try_restrict(orders: &Landlock) -> Result<(), String> {
-    // Some versions add no rights but repair or refine; a policy that names one means it.
+    // Some ABI versions add no rights but fix behaviour, so the version itself is checked.
     let kernel = sys::landlock_abi();
     if kernel < orders.abi {
         return Err(match kernel {
             0 => "this kernel has no Landlock, or it is not switched on".to_owned(),
-            kernel => format!("this kernel has Landlock ABI {kernel}, not {}", orders.abi),
+            kernel => format!("this kernel has Landlock ABI {kernel}, the policy needs {}", orders.abi),
         });
     }
     let abi = ABI::from(i32::from(orders.abi));
@@ -38,7 +38,7 @@ fn try_restrict(orders: &Landlock) -> Result<(), String> {
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(abi))
         .map_err(|e| named(&e))?;
-    // Rights with a version of their own; an empty set is refused by the kernel interface.
+    // Scopes exist from ABI 6 on, and the ruleset rejects an empty set.
     if !Scope::from_all(abi).is_empty() {
         ruleset = ruleset.scope(Scope::from_all(abi)).map_err(|e| named(&e))?;
     }
@@ -50,7 +50,7 @@ fn try_restrict(orders: &Landlock) -> Result<(), String> {
     }
     let status = created.restrict_self().map_err(|e| named(&e))?;
     if status.ruleset != RulesetStatus::FullyEnforced || !status.no_new_privs {
-        return Err(named(&format!("only {:?}", status.ruleset)));
+        return Err(named(&format!("the ruleset is only {:?}", status.ruleset)));
     }
     Ok(())
 }

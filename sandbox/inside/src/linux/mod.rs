@@ -1,4 +1,4 @@
-//! What the stages do, one subject a file.
+//! The steps of the two stages.
 
 pub mod capabilities;
 pub mod channel;
@@ -15,12 +15,12 @@ pub mod verify;
 use crate::layer::Layer;
 use std::fmt;
 
-/// Why a stage gave up.
+/// Why a stage failed. It is sent to the launcher as text, so it carries a message and no source.
 #[derive(Debug)]
 pub struct Failure {
-    /// The layer that could not be put in force, when it was one.
+    /// The layer that could not be enforced, if one is the cause.
     pub layer: Option<Layer>,
-    /// What was tried and what the kernel said.
+    /// The failed step and the kernel's error.
     pub message: String,
 }
 

@@ -1,11 +1,13 @@
 //! Stage 1: outside the sandbox, between the launcher and bubblewrap.
 //!
-//! It exists for two reasons. What must be done before bubblewrap runs (enter a network namespace
-//! and a cgroup, leave root, hand over exactly the intended descriptors) is done here, in a small
-//! single-threaded program, instead of between `fork` and `exec` of a launcher with many threads.
-//! And it guards the lifetime: bubblewrap's `--die-with-parent` follows the parent *thread* and has
-//! moments in which it is not armed yet. Stage 1 watches the launcher as a process, from before
-//! bubblewrap starts, and takes everything down with it.
+//! It has two purposes:
+//!
+//! * It does what must happen before bubblewrap runs: enter a network namespace and a cgroup, drop
+//!   root, pass on only the intended descriptors. This needs a single-threaded process; between
+//!   `fork` and `exec` of a multi-threaded launcher most of it is unsafe.
+//! * It guards the lifetime. Bubblewrap's `--die-with-parent` follows the parent *thread* and is not
+//!   armed from the first moment. Stage 1 watches the launcher's process by pidfd from before
+//!   bubblewrap starts and kills everything when the launcher ends.
 
 use super::{Failure, channel, sys};
 use crate::layer::Layer;
@@ -20,18 +22,19 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// What to do with descriptors that the launcher left inheritable.
+/// How to treat descriptors that the launcher left inheritable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inherited {
-    /// They end here.
+    /// Close them.
     Close,
-    /// They go on into the sandbox (layer `descriptors` off).
+    /// Pass them on into the sandbox (layer `descriptors` off).
     PassOn,
 }
 
 /// Runs stage 1: standard input is the socket to the launcher.
 pub fn run(descriptors: Inherited) -> ExitCode {
-    // Executed from a memory file it would bear a number for a name. Not worth failing for.
+    // A program executed from a memory file is named after its descriptor number. The name is only
+    // informative, so a failure is ignored.
     let _ = nix::sys::prctl::set_name(c"sandbox-guard");
     if descriptors == Inherited::Close && sys::close_range(3, i32::MAX, false).is_err() {
         return ExitCode::from(70);
@@ -48,7 +51,7 @@ pub fn run(descriptors: Inherited) -> ExitCode {
     }
 }
 
-/// The order, and its descriptors at their agreed numbers.
+/// Receives the order and moves its descriptors to the numbers that the protocol defines.
 fn receive_order() -> std::io::Result<(StageOne, Vec<OwnedFd>)> {
     let input = std::io::stdin();
     let message = channel::receive(input.as_fd())?;
@@ -70,25 +73,27 @@ fn receive_order() -> std::io::Result<(StageOne, Vec<OwnedFd>)> {
 
 fn report(order: &StageOne, descriptors: &[OwnedFd], failure: Failure) {
     let record = Record::Failed { layer: failure.layer, message: failure.message };
-    if let Ok(status) = named(descriptors, order.status) {
-        // If the launcher is gone there is nobody to tell.
+    if let Ok(status) = by_number(descriptors, order.status) {
+        // Sending fails only if the launcher has ended.
         let _ = channel::send_record(&status, &record, &[]);
     }
 }
 
 fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Failure> {
-    // Signals that a terminal sends to the launcher's group are the launcher's business.
+    // setpgid: a terminal signals the launcher's process group, and the launcher handles that itself.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))
         .map_err(|e| Failure::other(format!("own process group: {e}")))?;
-    // Orphans of bubblewrap come to us, so that none is lost.
+    // PR_SET_CHILD_SUBREAPER: orphans of bubblewrap become children of stage 1, which kills them.
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
         .map_err(|e| Failure::other(format!("become subreaper: {e}")))?;
+    // setns needs CAP_SYS_ADMIN, so it comes before the change of uid.
     if let Some(number) = order.network_namespace {
-        setns(named(descriptors, number)?, CloneFlags::CLONE_NEWNET)
+        setns(by_number(descriptors, number)?, CloneFlags::CLONE_NEWNET)
             .map_err(|e| Failure::of(Layer::Network, format!("enter the prepared network namespace: {e}")))?;
     }
+    // Writing 0 to cgroup.procs moves the writing process.
     if let Some(number) = order.cgroup {
-        nix::unistd::write(named(descriptors, number)?, b"0")
+        nix::unistd::write(by_number(descriptors, number)?, b"0")
             .map_err(|e| Failure::of(Layer::Limits, format!("enter the cgroup: {e}")))?;
     }
     if let Some(user) = order.become_user {
@@ -100,7 +105,7 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
     match sys::fork().map_err(|e| Failure::other(format!("fork: {e}")))? {
         Some(child) => {
             let pidfd = sys::pidfd_open(child)
-                .map_err(|e| Failure::other(format!("descriptor of bubblewrap: {e}")))?;
+                .map_err(|e| Failure::other(format!("pidfd_open of bubblewrap: {e}")))?;
             Ok((Pid::from_raw(child), pidfd))
         }
         None => {
@@ -118,7 +123,7 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
     }
 }
 
-fn named(descriptors: &[OwnedFd], number: i32) -> Result<BorrowedFd<'_>, Failure> {
+fn by_number(descriptors: &[OwnedFd], number: i32) -> Result<BorrowedFd<'_>, Failure> {
     descriptors
         .iter()
         .find(|d| d.as_raw_fd() == number)
@@ -126,7 +131,7 @@ fn named(descriptors: &[OwnedFd], number: i32) -> Result<BorrowedFd<'_>, Failure
         .ok_or_else(|| Failure::other(format!("descriptor {number} was not sent")))
 }
 
-/// Leaves root for good. The order matters: groups can only be changed while still root.
+/// Drops root permanently. Groups come first because only root can change them.
 fn become_user(user: u32) -> Result<(), Failure> {
     let failed = |what: &str, e: Errno| Failure::of(Layer::Identity, format!("{what}: {e}"));
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
@@ -134,7 +139,7 @@ fn become_user(user: u32) -> Result<(), Failure> {
     setresgid(gid, gid, gid).map_err(|e| failed("change gid", e))?;
     setresuid(uid, uid, uid).map_err(|e| failed("change uid", e))?;
     if setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).is_ok() {
-        return Err(Failure::of(Layer::Identity, "root could be taken back"));
+        return Err(Failure::of(Layer::Identity, "the process could become root again"));
     }
     Ok(())
 }
@@ -154,8 +159,8 @@ fn bubblewrap_arguments(order: &StageOne) -> Result<Vec<CString>, Failure> {
     .collect()
 }
 
-/// In the child: bubblewrap gets an empty input, its complaints go to a file of their own, and of
-/// the other descriptors only the named ones survive.
+/// Runs in the child: bubblewrap gets `/dev/null` as input and output, its error output goes to a
+/// memory file, and only the descriptors named in `order` lose close-on-exec.
 fn prepare_descriptors(order: &StageOne) -> std::io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     sys::copy_to(null.as_raw_fd(), 0)?;
@@ -168,11 +173,11 @@ fn prepare_descriptors(order: &StageOne) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of bubblewrap or of the launcher, whichever comes first; leaves nothing alive.
+/// Waits until bubblewrap or the launcher ends, then kills every remaining child.
 fn guard(order: &StageOne, descriptors: Vec<OwnedFd>, bubblewrap: Pid, pidfd: OwnedFd) -> ExitCode {
     let launcher: Vec<OwnedFd> =
         descriptors.into_iter().filter(|d| d.as_raw_fd() == order.launcher).collect();
-    // The pipe ends of the program must not be held open here.
+    // The other descriptors are closed here: an open pipe end would hide the program's end of file.
     let status = match launcher.first() {
         Some(launcher) => wait_for_either(launcher.as_fd(), pidfd.as_fd(), bubblewrap),
         None => None,
@@ -184,9 +189,9 @@ fn guard(order: &StageOne, descriptors: Vec<OwnedFd>, bubblewrap: Pid, pidfd: Ow
     ExitCode::from(status.unwrap_or(137))
 }
 
-/// Bubblewrap's exit status, or nothing if the launcher ended or let go first.
+/// Bubblewrap's exit status, or `None` if the launcher ended or closed its socket first.
 fn wait_for_either(launcher: BorrowedFd<'_>, bubblewrap: BorrowedFd<'_>, pid: Pid) -> Option<u8> {
-    // Nothing more is ever said on the socket, so any event there means that it was closed.
+    // The launcher sends nothing more on this socket, so any event means that it was closed.
     let input = std::io::stdin();
     let mut watched = [
         PollFd::new(launcher, PollFlags::POLLIN),
@@ -213,7 +218,7 @@ fn wait_for_either(launcher: BorrowedFd<'_>, bubblewrap: BorrowedFd<'_>, pid: Pi
     }
 }
 
-/// Kills and reaps children, adopted ones too, until there are none.
+/// Kills and reaps children, including adopted orphans, until none is left.
 fn kill_children() {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -221,7 +226,7 @@ fn kill_children() {
                 for child in children() {
                     let _ = nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL);
                 }
-                // Killed children may hand over children of their own; reaping shows them.
+                // The children of a reaped child are adopted and appear in the next round.
                 let _ = waitpid(None, None);
             }
             Ok(_) | Err(Errno::EINTR) => {}
@@ -241,7 +246,7 @@ fn children() -> Vec<Pid> {
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
-                // "pid (name) state ppid …"; the name may contain anything, so from its end.
+                // "pid (name) state ppid …": the name may contain ')', so split at the last one.
                 stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1))
                     == Some(own.as_str())
             })

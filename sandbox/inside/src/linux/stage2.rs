@@ -1,7 +1,7 @@
-//! Stage 2: inside the sandbox, the last thing that runs before the program.
+//! Stage 2: inside the sandbox, the last code that runs before the program.
 //!
-//! The order is the point: look before trusting, then give up one thing after the other, the
-//! system call filter last because the steps before it need calls that it refuses.
+//! It first verifies what bubblewrap set up, then drops privileges step by step. The system call
+//! filter comes last because the earlier steps need system calls that it refuses.
 
 use super::{Failure, capabilities, channel, descriptors, landlock, seccomp, sys, verify};
 use crate::layer::Layer;
@@ -25,7 +25,7 @@ pub fn run(number: &str) -> ExitCode {
     };
     if let Err(failure) = confine_and_execute(&instructions, &status) {
         let record = Record::Failed { layer: failure.layer, message: failure.message };
-        // If the launcher is gone there is nobody to tell.
+        // Sending fails only if the launcher has ended.
         let _ = channel::send_record(&status, &record, &[]);
     }
     ExitCode::from(73)
@@ -44,11 +44,12 @@ fn confine_and_execute(orders: &Instructions, status: &OwnedFd) -> Result<(), Fa
 
     verify::sandbox(&orders.verify)?;
     let listener = orders.listen.map(listen).transpose()?;
-    descriptors::place(&orders.descriptors, &keep(orders, status, listener.as_ref()))?;
+    descriptors::move_and_close(&orders.descriptors, &keep(orders, status, listener.as_ref()))?;
     if let Some(open_files) = orders.open_files {
         limit(open_files)?;
     }
-    let target = Prepared::new(&orders.target)?;
+    let target = PreparedTarget::new(&orders.target)?;
+    // The bounding set goes first: dropping it needs CAP_SETPCAP.
     if orders.drop_capabilities {
         capabilities::drop_bounding_set()?;
     }
@@ -68,12 +69,12 @@ fn confine_and_execute(orders: &Instructions, status: &OwnedFd) -> Result<(), Fa
     drop(listener);
     match channel::receive(status.as_fd()) {
         Ok(message) if message.bytes == [GO] => Err(target.execute()),
-        Ok(_) => Err(Failure::other("the launcher is gone")),
+        Ok(_) => Err(Failure::other("the launcher ended before it sent GO")),
         Err(e) => Err(Failure::other(format!("wait for the launcher: {e}"))),
     }
 }
 
-/// The descriptors that this program itself still needs.
+/// The descriptors that stage 2 itself still needs.
 fn keep(orders: &Instructions, status: &OwnedFd, listener: Option<&OwnedFd>) -> Vec<i32> {
     let mut keep = vec![status.as_raw_fd()];
     keep.extend(listener.map(AsRawFd::as_raw_fd));
@@ -83,11 +84,11 @@ fn keep(orders: &Instructions, status: &OwnedFd, listener: Option<&OwnedFd>) -> 
     keep
 }
 
-/// The launcher's ear inside: a socket belongs for ever to the network in which it was made, so the
-/// launcher can accept on it from outside and no process has to relay anything.
+/// Opens the socket on which the launcher accepts connections from inside. A socket stays in the
+/// network namespace in which it was created, so the launcher can use it from outside without a relay.
 fn listen(port: u16) -> Result<OwnedFd, Failure> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-        // Out of the way of the numbers that the program's own descriptors will get.
+        // F_DUPFD moves it above the numbers that the program's own descriptors get.
         .and_then(|listener| sys::copy_above(listener.as_fd(), FIRST_DESCRIPTOR))
         .map_err(|e| Failure::of(Layer::Network, format!("listen on 127.0.0.1:{port}: {e}")))
 }
@@ -95,21 +96,21 @@ fn listen(port: u16) -> Result<OwnedFd, Failure> {
 fn limit(open_files: u64) -> Result<(), Failure> {
     let failed = |what: &str, e: nix::Error| Failure::of(Layer::Limits, format!("{what}: {e}"));
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| failed("RLIMIT_CORE", e))?;
-    // Where less is granted already, less it stays.
+    // A lower hard limit stays: raising it needs CAP_SYS_RESOURCE.
     let (_, granted) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| failed("RLIMIT_NOFILE", e))?;
     let open_files = open_files.min(granted);
     setrlimit(Resource::RLIMIT_NOFILE, open_files, open_files).map_err(|e| failed("RLIMIT_NOFILE", e))
 }
 
-/// The program, ready to be executed without another allocation or look at a file.
-struct Prepared {
+/// The program, ready for `execve` without further allocation or file access.
+struct PreparedTarget {
     program: Executable,
     path: CString,
     arguments: Vec<CString>,
     environment: Vec<CString>,
 }
 
-impl Prepared {
+impl PreparedTarget {
     fn new(target: &Target) -> Result<Self, Failure> {
         std::env::set_current_dir(&target.working_folder)
             .map_err(|e| Failure::other(format!("folder {}: {e}", target.working_folder.display())))?;
@@ -122,7 +123,7 @@ impl Prepared {
             }
         };
         let environment = target.environment.iter().map(|(name, value)| format!("{name}={value}"));
-        Ok(Prepared {
+        Ok(PreparedTarget {
             program: target.program.clone(),
             path: c_string(path)?,
             arguments: c_strings(target.arguments.iter().cloned())?,

@@ -1,4 +1,7 @@
-//! The few kernel calls for which no safe wrapper exists.
+//! System calls for which `nix` and the standard library have no safe wrapper.
+//!
+//! `rustix` wraps some of them (pidfd). It is not used here: every dependency enlarges the static
+//! program that is copied into memory for each launch.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -7,8 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Takes ownership of the open descriptor `number`.
 ///
-/// An error if it is not open. The caller promises that nothing else in this process owns it: the
-/// stages are single-threaded and get their descriptors by agreed numbers.
+/// Fails if it is not open. The caller guarantees that nothing else in this process owns it. The
+/// stages can do so: they are single-threaded and the protocol fixes their descriptor numbers.
 pub fn own(number: RawFd) -> io::Result<OwnedFd> {
     check(
         // SAFETY: F_GETFD reads a flag of a descriptor; any number is allowed.
@@ -25,11 +28,11 @@ pub fn set_close_on_exec(number: RawFd, on: bool) -> io::Result<()> {
     check(unsafe { libc::fcntl(number, libc::F_SETFD, flags) }).map(drop)
 }
 
-/// Makes `to` a copy of `from` (not close-on-exec). Whatever `to` was is closed.
+/// Makes `to` a copy of `from`, not close-on-exec. An open `to` is closed first.
 ///
-/// The caller promises that `to` is not owned by a Rust value that still lives.
+/// The caller guarantees that no live Rust value owns `to`.
 pub fn copy_to(from: RawFd, to: RawFd) -> io::Result<()> {
-    // SAFETY: dup2 on numbers; ownership of `to` is the caller's promise.
+    // SAFETY: dup2 takes numbers; the caller guarantees that `to` has no owner.
     check(unsafe { libc::dup2(from, to) }).map(drop)
 }
 
@@ -37,25 +40,26 @@ pub fn copy_to(from: RawFd, to: RawFd) -> io::Result<()> {
 pub fn copy_above(from: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor of an open one.
     let number = check(unsafe { libc::fcntl(from.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) })?;
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel just created this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Closes all descriptors from `first` to `last`, or marks them close-on-exec.
 ///
-/// The caller promises that none of them is owned by a Rust value that still lives (closing).
+/// Before closing, the caller guarantees that no live Rust value owns any of them.
 pub fn close_range(first: RawFd, last: RawFd, only_mark: bool) -> io::Result<()> {
     if first > last {
         return Ok(());
     }
     let flags = if only_mark { libc::CLOSE_RANGE_CLOEXEC } else { 0 };
-    // SAFETY: works on numbers only; ownership is the caller's promise. The raw call is used
-    // because the C library's wrapper is younger than the kernel's call.
+    // SAFETY: takes numbers; the caller guarantees that they have no owner. The raw call is used
+    // because older C libraries have no wrapper.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A descriptor of the process `pid`, which never comes to mean another one. Readable when it ended.
+/// A descriptor of the process `pid`. It never refers to another process and is readable once the
+/// process has ended.
 pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes numbers only.
     let number = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -63,7 +67,7 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     let number = RawFd::try_from(number).map_err(io::Error::other)?;
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel just created this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -85,14 +89,14 @@ pub fn pidfd_send_signal(pidfd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
 /// The Landlock ABI of the kernel; 0 when there is none.
 pub fn landlock_abi() -> u8 {
     const VERSION: u32 = 1;
-    // SAFETY: with this flag the kernel reads nothing and answers with its version.
+    // SAFETY: with this flag the kernel reads no memory and returns its ABI version.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0usize, VERSION)
     };
     u8::try_from(version).unwrap_or(0)
 }
 
-/// Whether the kernel has seccomp filters that can end a process.
+/// Fails unless the kernel has seccomp filters with `SECCOMP_RET_KILL_PROCESS`.
 pub fn seccomp_available() -> io::Result<()> {
     let action: u32 = libc::SECCOMP_RET_KILL_PROCESS;
     // SAFETY: the kernel reads one u32 from the pointer.
@@ -107,14 +111,15 @@ pub fn prctl(option: i32, value: libc::c_ulong) -> io::Result<i32> {
     check(unsafe { libc::prctl(option, value, 0, 0, 0) })
 }
 
-/// Forks. Only for single-threaded programs, in which the child may do whatever the parent may.
+/// Forks. Only for single-threaded programs: there the child is not limited to
+/// async-signal-safe calls.
 pub fn fork() -> io::Result<Option<i32>> {
     // SAFETY: the stages never start a thread.
     let pid = check(unsafe { libc::fork() })?;
     Ok((pid != 0).then_some(pid))
 }
 
-/// Becomes the program at `path`. Returns only on failure.
+/// Replaces this process with the program at `path`. Returns only on failure.
 pub fn exec(path: &CStr, arguments: &[CString], environment: &[CString]) -> io::Error {
     let arguments = pointers(arguments);
     let environment = pointers(environment);
@@ -123,7 +128,7 @@ pub fn exec(path: &CStr, arguments: &[CString], environment: &[CString]) -> io::
     io::Error::last_os_error()
 }
 
-/// Becomes the program in the open file `number`. Returns only on failure.
+/// Replaces this process with the program in the open file `number`. Returns only on failure.
 pub fn exec_descriptor(number: RawFd, arguments: &[CString], environment: &[CString]) -> io::Error {
     let arguments = pointers(arguments);
     let environment = pointers(environment);

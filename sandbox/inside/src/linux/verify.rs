@@ -1,5 +1,5 @@
-//! Looks whether bubblewrap did what it was told. An exit status or a documented flag is a promise;
-//! this is the proof.
+//! Verifies from inside that bubblewrap set up what was requested. Its exit status and documented
+//! flags are not trusted.
 
 use super::Failure;
 use crate::layer::Layer;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Checks everything in `orders`, and what must always be true.
+/// Checks everything in `orders` and the properties that every sandbox must have.
 pub fn sandbox(orders: &Verify) -> Result<(), Failure> {
     let status = process_status()?;
     no_new_privileges(&status)?;
@@ -71,8 +71,8 @@ fn namespace(check: &NamespaceCheck) -> Result<(), Failure> {
     }
 }
 
-/// Bubblewrap's reaper must be process 1, and this its child: then the kernel ends everything here
-/// when that one ends.
+/// Bubblewrap's reaper must be process 1 and this process its first child. Then the kernel kills
+/// everything in the pid namespace when bubblewrap ends.
 fn process_ids() -> Result<(), Failure> {
     if nix::unistd::getppid().as_raw() == 1 && std::process::id() == 2 {
         return Ok(());
@@ -135,8 +135,8 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
 }
 
-/// What bubblewrap itself puts below `/proc` (covers, when it may write there) and `/dev`.
-const OF_BUBBLEWRAP: [&str; 13] = [
+/// The mounts that bubblewrap itself makes below `/proc` (read-only covers) and `/dev`.
+const BUBBLEWRAP_MOUNTS: [&str; 13] = [
     "/proc/sys",
     "/proc/sysrq-trigger",
     "/proc/irq",
@@ -152,11 +152,11 @@ const OF_BUBBLEWRAP: [&str; 13] = [
     "/dev/console",
 ];
 
-/// Every expected mount is there and at least as strict; nothing else is mounted.
+/// Checks that every expected mount exists and is at least as strict, and that nothing else is mounted.
 fn expected_mounts(expected: &[ExpectedMount], mounts: &[Mount]) -> Result<(), Failure> {
     let failed = |message: String| Err(Failure::of(Layer::Files, message));
     for wanted in expected {
-        // The last mount on a path is the one that is seen.
+        // The last mount on a path shadows the earlier ones.
         match mounts.iter().rev().find(|m| m.path == wanted.path) {
             None => return failed(format!("{} is not mounted", wanted.path.display())),
             Some(m) if wanted.read_only && !m.read_only => {
@@ -166,11 +166,11 @@ fn expected_mounts(expected: &[ExpectedMount], mounts: &[Mount]) -> Result<(), F
         }
     }
     for (index, mount) in mounts.iter().enumerate() {
-        // What is mounted over on the same path cannot be seen.
+        // A shadowed mount is not visible.
         if mounts[index + 1..].iter().any(|later| later.path == mount.path) {
             continue;
         }
-        let own = OF_BUBBLEWRAP.iter().any(|path| mount.path == Path::new(path));
+        let own = BUBBLEWRAP_MOUNTS.iter().any(|path| mount.path == Path::new(path));
         if own || expected.iter().any(|wanted| wanted.path == mount.path) {
             continue;
         }
@@ -204,13 +204,13 @@ mod tests {
     const NULL: &str = "70 69 0:6 /null /dev/null rw,nosuid,relatime - devtmpfs devtmpfs rw";
 
     #[test]
-    fn the_plan_and_nothing_else_is_accepted() {
+    fn exactly_the_planned_mounts_are_accepted() {
         let expected = [expect("/", true, false), expect("/usr", true, true)];
         assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, NULL])).is_ok());
     }
 
     #[test]
-    fn a_missing_a_foreign_and_a_writable_mount_are_refused() {
+    fn missing_unplanned_and_writable_mounts_are_refused() {
         let expected = [expect("/", true, false), expect("/usr", true, true)];
         assert!(expected_mounts(&expected, &mounts(&[ROOT])).is_err());
         let foreign = "80 65 254:0 /x /x ro - ext4 /dev/vda rw";
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_is_covered_does_not_count() {
+    fn a_shadowed_mount_is_ignored() {
         let expected = [expect("/", true, false), expect("/usr", true, true)];
         let covered = "81 77 254:0 / /usr/local rw - ext4 /dev/vdb rw";
         let cover = "82 81 254:0 / /usr/local ro - ext4 /dev/vdc rw";

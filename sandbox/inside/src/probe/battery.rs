@@ -1,7 +1,7 @@
-//! Runs every probe, each in a process of its own, and writes one finding a line.
+//! Runs every probe in its own process and writes one finding per line.
 //!
-//! A process of its own because a probe may be killed (that is one way of being stopped), may change
-//! namespaces, limits or descriptors, and none of that may touch the next one.
+//! A probe may be killed (one way of being stopped) or change namespaces, limits or descriptors.
+//! Its own process keeps that from affecting the next probe.
 
 use super::{Attempt, Probe, execution, files, kernel, limits, network, processes};
 use crate::findings::{Canaries, Finding, Outcome};
@@ -11,12 +11,12 @@ use nix::unistd::Pid;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-/// The canaries come as JSON in the second argument; the findings go to standard output.
+/// Reads the canaries as JSON from the second argument and writes the findings to standard output.
 pub fn run() -> ExitCode {
     let Some(canaries) =
         std::env::args().nth(2).and_then(|text| serde_json::from_str::<Canaries>(&text).ok())
     else {
-        eprintln!("no canaries");
+        eprintln!("the second argument must be the canaries as JSON");
         return ExitCode::from(2);
     };
     for probe in all() {
@@ -24,7 +24,7 @@ pub fn run() -> ExitCode {
             name: probe.name.to_owned(),
             attempt: probe.attempt.to_owned(),
             layers: probe.layers.to_vec(),
-            outcome: apart(probe, &canaries),
+            outcome: run_in_child(probe, &canaries),
         };
         match serde_json::to_string(&finding) {
             Ok(line) => println!("{line}"),
@@ -40,10 +40,9 @@ fn all() -> impl Iterator<Item = &'static Probe> {
         .flatten()
 }
 
-/// Runs one probe in a child.
-fn apart(probe: &Probe, canaries: &Canaries) -> Outcome {
+fn run_in_child(probe: &Probe, canaries: &Canaries) -> Outcome {
     let Ok((mut reader, mut writer)) = std::io::pipe() else {
-        return Outcome::NotTried("no pipe".to_owned());
+        return Outcome::NotTried("cannot create a pipe".to_owned());
     };
     let child = match sys::fork() {
         Ok(Some(child)) => child,
@@ -57,7 +56,7 @@ fn apart(probe: &Probe, canaries: &Canaries) -> Outcome {
             let _ = writer.write_all(&text);
             std::process::exit(0)
         }
-        Err(e) => return Outcome::NotTried(format!("no process: {e}")),
+        Err(e) => return Outcome::NotTried(format!("fork: {e}")),
     };
     drop(writer);
     let mut text = Vec::new();

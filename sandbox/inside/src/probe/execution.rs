@@ -1,4 +1,4 @@
-//! Bringing programs in and running them.
+//! Attempts to execute programs that the sandbox did not provide.
 
 use super::{Attempt, Probe, raw};
 use crate::findings::Canaries;

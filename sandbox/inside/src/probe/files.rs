@@ -1,4 +1,4 @@
-//! Reaching for files that should not be there, and writing where nothing should be written.
+//! Attempts to read host files and to write outside the writable folders.
 
 use super::{Attempt, Probe, raw};
 use crate::findings::Canaries;
@@ -8,15 +8,15 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// A path of the host under each name it could have inside.
-fn names(canaries: &Canaries, path: &Path) -> [PathBuf; 2] {
+/// The paths inside at which a path of the host could appear.
+fn inside_paths(canaries: &Canaries, path: &Path) -> [PathBuf; 2] {
     let relative = path.strip_prefix("/").unwrap_or(path);
     [path.to_owned(), canaries.host_folder.join(relative)]
 }
 
 fn reads_token(canaries: &Canaries, path: &Path) -> Attempt {
     let mut last = String::new();
-    for name in names(canaries, path) {
+    for name in inside_paths(canaries, path) {
         match fs::read_to_string(&name) {
             Ok(text) if text.contains(&canaries.token) => {
                 return Attempt::Open(format!("read {}", name.display()));
@@ -30,13 +30,13 @@ fn reads_token(canaries: &Canaries, path: &Path) -> Attempt {
 
 fn exists(canaries: &Canaries, paths: &[&str]) -> Attempt {
     for path in paths {
-        for name in names(canaries, Path::new(path)) {
+        for name in inside_paths(canaries, Path::new(path)) {
             if name.symlink_metadata().is_ok() {
-                return Attempt::Open(format!("{} is there", name.display()));
+                return Attempt::Open(format!("{} exists", name.display()));
             }
         }
     }
-    Attempt::Stopped("nothing there".to_owned())
+    Attempt::Stopped("does not exist".to_owned())
 }
 
 pub(super) const PROBES: &[Probe] = &[
@@ -88,7 +88,7 @@ pub(super) const PROBES: &[Probe] = &[
         layers: &[Layer::Files],
         run: |c| {
             let mut last = String::new();
-            for name in names(c, &c.path_socket) {
+            for name in inside_paths(c, &c.path_socket) {
                 match UnixStream::connect(&name) {
                     Ok(_) => return Attempt::Open(format!("connected to {}", name.display())),
                     Err(error) => last = error.to_string(),
@@ -103,7 +103,7 @@ pub(super) const PROBES: &[Probe] = &[
         layers: &[Layer::Files],
         run: |c| {
             let mut last = Attempt::Stopped(String::new());
-            for (index, name) in names(c, &c.secret_file).iter().enumerate() {
+            for (index, name) in inside_paths(c, &c.secret_file).iter().enumerate() {
                 let link = c.writable.join(format!("link-{index}"));
                 if let Err(error) = symlink(name, &link) {
                     return Attempt::NotTried(error.to_string());
@@ -124,7 +124,7 @@ pub(super) const PROBES: &[Probe] = &[
         run: |c| {
             let up = c.writable.join("../../../../../../../..");
             let mut last = Attempt::Stopped(String::new());
-            for name in names(c, &c.secret_file) {
+            for name in inside_paths(c, &c.secret_file) {
                 last = reads_token(c, &up.join(name.strip_prefix("/").unwrap_or(&name)));
                 if matches!(last, Attempt::Open(_)) {
                     break;

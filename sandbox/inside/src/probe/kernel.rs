@@ -1,4 +1,4 @@
-//! Reaching for parts of the kernel that the program has no need of.
+//! Attempts to use kernel interfaces that the program does not need.
 
 use super::{Attempt, Probe, raw};
 use crate::layer::Layer;
@@ -85,7 +85,7 @@ pub(super) const PROBES: &[Probe] = &[
         run: |_| {
             let result = File::open("/proc/self/ns/net").and_then(|own| {
                 unshare(CloneFlags::CLONE_NEWUSER)?;
-                // A network of the new user namespace's own can be entered by right.
+                // The new user namespace owns this network namespace, so only the filter stops setns.
                 unshare(CloneFlags::CLONE_NEWNET)?;
                 let new = File::open("/proc/self/ns/net")?;
                 drop(own);
@@ -177,7 +177,7 @@ pub(super) const PROBES: &[Probe] = &[
     },
     Probe {
         name: "file-by-handle",
-        attempt: "open a file by its number, past every path",
+        attempt: "open a file by its handle instead of a path",
         layers: &[Layer::Seccomp, Layer::Capabilities],
         run: |_| Attempt::from(raw::open_by_handle(), "opened"),
     },

@@ -1,4 +1,4 @@
-//! Using up more than was granted.
+//! Attempts to exceed the resource limits.
 
 use super::{Attempt, Probe, raw};
 use crate::layer::Layer;
@@ -13,7 +13,7 @@ pub(super) const PROBES: &[Probe] = &[
         layers: &[Layer::Limits],
         run: |c| {
             let mut files = Vec::new();
-            // A little more than allowed; some are open already.
+            // Some files are open already, so this is more than the limit allows.
             for _ in 0..c.open_files {
                 match File::open("/dev/null") {
                     Ok(file) => files.push(file),
@@ -39,7 +39,7 @@ pub(super) const PROBES: &[Probe] = &[
         layers: &[Layer::Limits],
         run: |c| match c.processes {
             Some(limit) => many_processes(limit),
-            None => Attempt::NotTried("nobody keeps a limit of processes here".to_owned()),
+            None => Attempt::NotTried("no limit of processes is enforced here".to_owned()),
         },
     },
     Probe {
@@ -47,12 +47,12 @@ pub(super) const PROBES: &[Probe] = &[
         attempt: "use more memory than the limit",
         layers: &[Layer::Limits],
         run: |c| match c.memory_bytes {
-            // The kernel kills this process when the limit is kept: that is "stopped".
+            // An enforced limit makes the kernel kill this process, which counts as stopped.
             Some(limit) => {
                 let used = raw::use_memory(limit + (64 << 20));
                 Attempt::Open(format!("{used} bytes were used"))
             }
-            None => Attempt::NotTried("nobody keeps a limit of memory here".to_owned()),
+            None => Attempt::NotTried("no limit of memory is enforced here".to_owned()),
         },
     },
 ];

@@ -1,4 +1,4 @@
-//! What a program that turned hostile would try, one subject a file.
+//! What a compromised program would try.
 
 pub mod battery;
 mod execution;
@@ -13,7 +13,7 @@ mod raw;
 use crate::findings::Canaries;
 use crate::layer::Layer;
 
-/// What a probe says: what it got, or what stopped it.
+/// The result of a probe: what it reached, or what stopped it.
 pub(crate) enum Attempt {
     Open(String),
     Stopped(String),
@@ -21,7 +21,7 @@ pub(crate) enum Attempt {
 }
 
 impl Attempt {
-    /// From a result: success means that the probe got through.
+    /// Success means that the probe got through.
     pub(crate) fn from<T>(result: std::io::Result<T>, got: &str) -> Attempt {
         match result {
             Ok(_) => Attempt::Open(got.to_owned()),
@@ -29,13 +29,13 @@ impl Attempt {
         }
     }
 
-    /// From a question.
+    /// `open` means that the probe got through.
     pub(crate) fn open_if(open: bool, got: &str, stopped: &str) -> Attempt {
         if open { Attempt::Open(got.to_owned()) } else { Attempt::Stopped(stopped.to_owned()) }
     }
 }
 
-/// One probe.
+/// One escape attempt and the layers that must stop it.
 pub(crate) struct Probe {
     pub(crate) name: &'static str,
     pub(crate) attempt: &'static str,

@@ -1,9 +1,9 @@
-//! Does what a browser's own sandbox does inside ours: a user namespace, its maps, an empty root.
+//! Does what a browser's own sandbox does inside this one: user namespace, id maps, empty root.
 
 use nix::sched::{CloneFlags, unshare};
 use std::process::ExitCode;
 
-/// Exit status 0 if it works; else a line that says what did not.
+/// Exits with 0 on success; otherwise prints the step that failed.
 pub fn run() -> ExitCode {
     match try_nested() {
         Ok(()) => ExitCode::SUCCESS,

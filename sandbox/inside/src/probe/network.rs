@@ -1,4 +1,4 @@
-//! Reaching for the network. Only addresses that the launcher put up for this are dialled.
+//! Attempts to use the network. Only listeners that the launcher opened for this are dialled.
 
 use super::{Attempt, Probe, raw};
 use crate::layer::Layer;
@@ -7,19 +7,19 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixStream};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 
 fn dial(addresses: impl Iterator<Item = SocketAddr>) -> Attempt {
     let mut last = None;
     for address in addresses {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, TIMEOUT) {
             Ok(_) => return Attempt::Open(format!("connected to {address}")),
             Err(error) => last = Some(error.to_string()),
         }
     }
     match last {
         Some(error) => Attempt::Stopped(error),
-        None => Attempt::NotTried("no such address was put up".to_owned()),
+        None => Attempt::NotTried("the launcher opened no such address".to_owned()),
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) const PROBES: &[Probe] = &[
     },
     Probe {
         name: "other-addresses",
-        attempt: "connect to link-local and private addresses that the test put up",
+        attempt: "connect to link-local and private addresses that the test opened",
         layers: &[Layer::Network],
         run: |c| {
             let other = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
@@ -65,7 +65,7 @@ pub(super) const PROBES: &[Probe] = &[
             }
             match last {
                 Some(error) => Attempt::Stopped(error),
-                None => Attempt::NotTried("no such address was put up".to_owned()),
+                None => Attempt::NotTried("the launcher opened no such address".to_owned()),
             }
         },
     },
@@ -141,7 +141,7 @@ fn exchange(address: SocketAddr) -> std::io::Result<String> {
         (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
     };
     let socket = UdpSocket::bind(local)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     socket.connect(address)?;
     socket.send(b"hello")?;
     let mut buffer = [0; 256];

@@ -1,4 +1,4 @@
-//! Reaching for other processes, their memory, their environment, their objects.
+//! Attempts to reach other processes, their memory, environment and kernel objects.
 
 use super::{Attempt, Probe, raw};
 use crate::findings::Canaries;
@@ -41,7 +41,7 @@ pub(super) const PROBES: &[Probe] = &[
         attempt: "see processes that are not its own",
         layers: &[Layer::PidNamespace],
         run: |_| {
-            // Own: bubblewrap's process 1, the battery, this probe.
+            // Expected: bubblewrap's process 1, the battery, this probe.
             let count = fs::read_dir("/proc").map_or(0, |entries| {
                 entries.flatten().filter(|e| e.file_name().to_string_lossy().parse::<u32>().is_ok()).count()
             });
@@ -213,7 +213,7 @@ pub(super) const PROBES: &[Probe] = &[
     },
     Probe {
         name: "trace-child",
-        attempt: "trace a process of its own (the debugger's door to the kernel)",
+        attempt: "trace a process of its own (ptrace)",
         layers: &[Layer::Seccomp],
         run: |_| Attempt::from(raw::trace_me(), "traced"),
     },

@@ -1,4 +1,4 @@
-//! System calls that ordinary programs never make, and the probes do.
+//! The unusual system calls that the probes make.
 #![allow(unsafe_code)]
 
 use crate::linux::sys;
@@ -12,11 +12,11 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 
-fn answered(result: libc::c_long) -> io::Result<libc::c_long> {
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Whether the kernel would let this process write there (Landlock has no say in this question).
+/// Whether access(2) permits writing; it does not consider Landlock.
 pub(super) fn may_write(path: &str) -> bool {
     access(path, AccessFlags::W_OK).is_ok()
 }
@@ -35,24 +35,24 @@ pub(super) fn read_descriptor(number: i32) -> Option<String> {
 }
 
 pub(super) fn find_shared_segment(key: i32) -> io::Result<libc::c_long> {
-    // SAFETY: asks for an existing segment; no memory is touched.
-    answered(unsafe { libc::shmget(key, 0, 0) }.into())
+    // SAFETY: looks up an existing segment; no memory is touched.
+    check(unsafe { libc::shmget(key, 0, 0) }.into())
 }
 
 pub(super) fn open_message_queue(name: &str) -> io::Result<libc::c_long> {
     let name = CString::new(name)?;
     // SAFETY: the name ends with NUL; without O_CREAT there are no further arguments.
-    answered(unsafe { libc::mq_open(name.as_ptr(), libc::O_RDONLY) }.into())
+    check(unsafe { libc::mq_open(name.as_ptr(), libc::O_RDONLY) }.into())
 }
 
 pub(super) fn trace(pid: i32) -> io::Result<libc::c_long> {
     // SAFETY: the request takes no pointers.
-    answered(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) })
+    check(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) })
 }
 
 pub(super) fn trace_me() -> io::Result<libc::c_long> {
     // SAFETY: the request takes no arguments.
-    answered(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) })
+    check(unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) })
 }
 
 pub(super) fn read_own_memory() -> io::Result<libc::c_long> {
@@ -63,19 +63,19 @@ pub(super) fn read_own_memory() -> io::Result<libc::c_long> {
     let pid = nix::unistd::getpid().as_raw();
     // SAFETY: both vectors describe arrays of this process that live through the call.
     let result = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    answered(result as libc::c_long)
+    check(result as libc::c_long)
 }
 
 pub(super) fn take_descriptor() -> io::Result<libc::c_long> {
     let own = sys::pidfd_open(nix::unistd::getpid().as_raw())?;
     // SAFETY: takes numbers only.
-    answered(unsafe { libc::syscall(libc::SYS_pidfd_getfd, own.as_raw_fd(), 0, 0) })
+    check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, own.as_raw_fd(), 0, 0) })
 }
 
 pub(super) fn compare_processes() -> io::Result<libc::c_long> {
     let own = nix::unistd::getpid().as_raw();
     // SAFETY: takes numbers only; type 0 compares open files.
-    answered(unsafe { libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) })
+    check(unsafe { libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) })
 }
 
 pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
@@ -84,7 +84,7 @@ pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
     if number < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel just created this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -104,13 +104,13 @@ pub(super) fn clone3_with_mount_namespace() -> io::Result<libc::c_long> {
         // SAFETY: ends the child at once, running nothing of the parent's.
         unsafe { libc::_exit(0) }
     }
-    answered(result)
+    check(result)
 }
 
 pub(super) fn keyring() -> io::Result<libc::c_long> {
     const PROCESS_KEYRING: i32 = -2;
     // SAFETY: the strings end with NUL and the payload has the length that is given.
-    answered(unsafe {
+    check(unsafe {
         libc::syscall(
             libc::SYS_add_key,
             c"user".as_ptr(),
@@ -125,13 +125,13 @@ pub(super) fn keyring() -> io::Result<libc::c_long> {
 pub(super) fn io_uring() -> io::Result<libc::c_long> {
     let mut parameters = [0u8; 120];
     // SAFETY: the kernel's structure is 120 bytes long, all zeroes are valid.
-    answered(unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) })
+    check(unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) })
 }
 
 pub(super) fn userfaultfd() -> io::Result<libc::c_long> {
     const USER_MODE_ONLY: i32 = 1;
     // SAFETY: takes numbers only.
-    answered(unsafe { libc::syscall(libc::SYS_userfaultfd, USER_MODE_ONLY) })
+    check(unsafe { libc::syscall(libc::SYS_userfaultfd, USER_MODE_ONLY) })
 }
 
 pub(super) fn bpf() -> io::Result<libc::c_long> {
@@ -143,9 +143,7 @@ pub(super) fn bpf() -> io::Result<libc::c_long> {
         words
     };
     // SAFETY: the array is as long as the size that is given.
-    answered(unsafe {
-        libc::syscall(libc::SYS_bpf, MAP_CREATE, attributes.as_ptr(), size_of_val(&attributes))
-    })
+    check(unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, attributes.as_ptr(), size_of_val(&attributes)) })
 }
 
 pub(super) fn perf() -> io::Result<libc::c_long> {
@@ -156,21 +154,21 @@ pub(super) fn perf() -> io::Result<libc::c_long> {
     attributes[0..4].copy_from_slice(&SOFTWARE.to_ne_bytes());
     attributes[4..8].copy_from_slice(&SIZE.to_ne_bytes());
     attributes[40..48].copy_from_slice(&EXCLUDE_KERNEL_AND_HYPERVISOR.to_ne_bytes());
-    // SAFETY: the structure says its own size.
-    answered(unsafe { libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1, -1, 0) })
+    // SAFETY: the structure holds its own size.
+    check(unsafe { libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1, -1, 0) })
 }
 
 pub(super) fn personality() -> io::Result<libc::c_long> {
     const NO_RANDOM_ADDRESSES: libc::c_ulong = 0x0004_0000;
     // SAFETY: takes a number; the process ends soon after.
-    answered(unsafe { libc::personality(NO_RANDOM_ADDRESSES) }.into())
+    check(unsafe { libc::personality(NO_RANDOM_ADDRESSES) }.into())
 }
 
 #[cfg(target_arch = "x86_64")]
 pub(super) fn modify_ldt() -> Option<io::Result<libc::c_long>> {
     let mut table = [0u8; 64];
     // SAFETY: function 0 reads the table into a buffer of the given size.
-    Some(answered(unsafe { libc::syscall(libc::SYS_modify_ldt, 0, table.as_mut_ptr(), table.len()) }))
+    Some(check(unsafe { libc::syscall(libc::SYS_modify_ldt, 0, table.as_mut_ptr(), table.len()) }))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -193,7 +191,7 @@ pub(super) fn call_as_i386() -> Option<io::Result<libc::c_long>> {
 pub(super) fn call_as_x32() -> Option<io::Result<libc::c_long>> {
     const X32_BIT: libc::c_long = 0x4000_0000;
     // SAFETY: the call for the process id takes no arguments.
-    Some(answered(unsafe { libc::syscall(X32_BIT | libc::SYS_getpid) }))
+    Some(check(unsafe { libc::syscall(X32_BIT | libc::SYS_getpid) }))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -217,8 +215,8 @@ pub(super) fn open_by_handle() -> io::Result<libc::c_long> {
     handle[0..4].copy_from_slice(&HANDLE_BYTES.to_ne_bytes());
     let folder = File::open("/tmp")?;
     let mut mount = 0i32;
-    // SAFETY: the handle says how many bytes it has room for.
-    answered(unsafe {
+    // SAFETY: the handle holds the size of its buffer.
+    check(unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
             folder.as_raw_fd(),
@@ -228,8 +226,8 @@ pub(super) fn open_by_handle() -> io::Result<libc::c_long> {
             libc::AT_EMPTY_PATH,
         )
     })?;
-    // SAFETY: the handle was filled in by the kernel.
-    answered(unsafe {
+    // SAFETY: the kernel filled in the handle.
+    check(unsafe {
         libc::syscall(libc::SYS_open_by_handle_at, folder.as_raw_fd(), handle.as_mut_ptr(), libc::O_RDONLY)
     })
 }
@@ -237,7 +235,7 @@ pub(super) fn open_by_handle() -> io::Result<libc::c_long> {
 pub(super) fn kernel_log() -> io::Result<libc::c_long> {
     const SIZE_OF_BUFFER: i32 = 10;
     // SAFETY: this action takes no buffer.
-    answered(unsafe { libc::klogctl(SIZE_OF_BUFFER, std::ptr::null_mut(), 0) }.into())
+    check(unsafe { libc::klogctl(SIZE_OF_BUFFER, std::ptr::null_mut(), 0) }.into())
 }
 
 /// Makes a terminal of its own the controlling one and types into it.
@@ -248,12 +246,12 @@ pub(super) fn type_into_terminal() -> io::Result<()> {
     nix::unistd::setsid()?;
     let slave = File::options().read(true).write(true).open(name)?;
     // SAFETY: the request takes a number.
-    answered(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
+    check(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
     let letter = b'x';
     // SAFETY: the request reads one byte.
     let result = unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSTI, &raw const letter) };
-    let result = answered(result.into()).map(drop);
-    // Closing it would hang up the session, and with it this process before it could tell.
+    let result = check(result.into()).map(drop);
+    // Closing it would hang up the session and kill this process before it can report.
     std::mem::forget(master);
     result
 }
@@ -270,14 +268,14 @@ pub(super) fn run_from_memory_file() -> io::Result<()> {
         .map(|flag| make(libc::MFD_CLOEXEC | flag))
         .find(|number| *number >= 0)
         .ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel just made this descriptor for us.
+    // SAFETY: the kernel just created this descriptor for us.
     let mut file = unsafe { File::from_raw_fd(number) };
     file.write_all(&std::fs::read("/proc/self/exe")?)?;
     let status = Command::new(format!("/proc/self/fd/{number}")).arg("nothing").status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
 }
 
-/// Touches `wanted` bytes of memory; returns how many, if it lives to tell.
+/// Touches `wanted` bytes of memory and returns how many, unless the kernel kills it first.
 pub(super) fn use_memory(wanted: u64) -> u64 {
     const STEP: usize = 4 << 20;
     let mut held: Vec<Vec<u8>> = Vec::new();

@@ -1,4 +1,4 @@
-//! What is put up outside for the battery to reach for. All of it goes when this is dropped.
+//! The canaries outside that the battery tries to reach. Dropping them removes them.
 
 use super::Options;
 use crate::linux::doing;
@@ -31,13 +31,13 @@ pub(super) struct Outside {
     udp: Vec<Echo>,
     root_only: Option<PathBuf>,
     setuid_program: Option<PathBuf>,
-    // Held open, not looked at again.
+    // Only kept open.
     _sockets: [UnixListener; 2],
     _inheritable: OwnedFd,
 }
 
 impl Outside {
-    pub(super) fn put_up(
+    pub(super) fn set_up(
         policy: &Policy,
         options: &Options,
         inside_folder: PathBuf,
@@ -55,10 +55,10 @@ impl Outside {
         let shared_memory = RemovedFile(Path::new("/dev/shm").join(&token));
         write_for_all(&shared_memory.0, &token)?;
         let segment = Segment::make().map_err(doing("make a System V memory segment"))?;
-        // Some kernels have none; then there is none to reach for.
+        // Some kernels have no message queues.
         let queue = MessageQueue::make(&token).ok();
         let (root_only, setuid_program) = prepare_writable(&folder, policy, &token)?;
-        // An address that this network does not have cannot be listened on, nor dialled.
+        // Addresses that this network namespace lacks are skipped.
         let tcp =
             options.addresses.iter().filter_map(|address| TcpListener::bind((*address, 0)).ok()).collect();
         let udp = options
@@ -119,14 +119,14 @@ impl Outside {
     }
 }
 
-/// A name that nobody guesses and nothing else bears.
+/// A unique name that cannot be guessed.
 fn token() -> String {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new().hash_one(std::process::id());
     format!("canary-{}-{random:016x}", std::process::id())
 }
 
-/// A folder that is removed with everything in it.
+/// A folder that is removed with its content when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -163,9 +163,8 @@ fn open_for_all(path: &Path, mode: u32) -> Result<(), Error> {
         .map_err(doing(format!("set the mode of {}", path.display())))
 }
 
-/// The writable folder, with what only root can put there. The setuid program and the root-only
-/// file lie beside it on the host as ordinary files of root, unreachable for anybody but the program
-/// inside: the folder above is only passable for the sandbox's user.
+/// Creates the writable folder and, as root, a root-only file and a setuid program in it. The folder
+/// has mode 0700 and belongs to the sandbox's user, so no other user can reach the setuid program.
 fn prepare_writable(
     folder: &Folder,
     policy: &Policy,
@@ -190,7 +189,7 @@ fn prepare_writable(
     Ok((Some(root_only), Some(setuid)))
 }
 
-/// An open file of the launcher that every child inherits, unless somebody closes it.
+/// An open file without close-on-exec, which every child inherits.
 fn inheritable(token: &str) -> Result<OwnedFd, Error> {
     let file = crate::linux::embedded::data("inheritable", token.as_bytes())?;
     fcntl(&file, FcntlArg::F_SETFD(FdFlag::empty()))

@@ -1,4 +1,4 @@
-//! A cgroup made directly, in a folder that was delegated to the launcher.
+//! A cgroup created directly in a folder that is delegated to the launcher.
 
 use super::Unavailable;
 use crate::Limits;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the end of processes that were killed may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Processor time is given per this many microseconds.
+/// How long killed processes may take to end.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The period of `cpu.max`, in microseconds.
 const PERIOD: u64 = 100_000;
 
 /// One cgroup, removed when dropped.
@@ -20,7 +20,7 @@ pub(crate) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes a cgroup below `parent` and sets its limits.
+    /// Creates a cgroup below `parent` and sets its limits.
     pub(crate) fn make(parent: &Path, limits: &Limits) -> Result<Cgroup, Unavailable> {
         enable_controllers(parent, limits)?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +39,7 @@ impl Cgroup {
     }
 
     /// The file to which a process writes "0" to enter.
-    pub(crate) fn entrance(&self) -> Result<OwnedFd, Unavailable> {
+    pub(crate) fn procs_file(&self) -> Result<OwnedFd, Unavailable> {
         let path = self.path.join("cgroup.procs");
         fs::File::options()
             .write(true)
@@ -50,7 +50,7 @@ impl Cgroup {
             .map_err(failed("open", &path))
     }
 
-    /// Writes a setting and reads it back: the kernel rounds some values, but never up.
+    /// Writes a setting and reads it back. The kernel rounds some values, but never up.
     fn set(&self, file: &str, value: &str) -> Result<(), Unavailable> {
         let path = self.path.join(file);
         fs::write(&path, value).map_err(failed("write", &path))?;
@@ -64,10 +64,11 @@ impl Cgroup {
 }
 
 impl Drop for Cgroup {
-    /// The processes were killed already; the kernel still counts them for a moment. What should have got away ends here.
+    /// The processes were killed already, but the kernel counts them for a short time.
+    /// `cgroup.kill` ends any that escaped.
     fn drop(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
-        // Before Linux 5.14 there is no such file; then only the wait is left.
+        let deadline = Instant::now() + REMOVE_TIMEOUT;
+        // Linux before 5.14 has no such file.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
         while matches!(fs::remove_dir(&self.path), Err(error) if error.raw_os_error() == Some(libc::EBUSY))
             && Instant::now() < deadline
@@ -82,7 +83,7 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     if let Some(bytes) = limits.memory_bytes {
         settings.push(("memory.max", bytes.to_string()));
-        // Else the program could go on in swap.
+        // Otherwise the program could exceed the limit by swapping.
         settings.push(("memory.swap.max", "0".to_owned()));
     }
     if let Some(count) = limits.processes {
@@ -95,7 +96,7 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// Makes sure that cgroups below `parent` have the controllers that the limits need.
+/// Enables the controllers that the limits need for cgroups below `parent`.
 fn enable_controllers(parent: &Path, limits: &Limits) -> Result<(), Unavailable> {
     let words = |file: &str| -> Result<Vec<String>, Unavailable> {
         let path = parent.join(file);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_written_where_the_kernel_looks() {
+    fn limits_are_written_to_the_cgroup_files() {
         let folder = delegated("cpu memory pids");
         let cgroup = Cgroup::make(folder.path(), &limits()).expect("made");
         let read = |file: &str| fs::read_to_string(cgroup.path().join(file)).expect("read");
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(read("memory.swap.max"), "0");
         assert_eq!(read("pids.max"), "50");
         assert_eq!(read("cpu.max"), "150000 100000");
-        assert!(cgroup.entrance().is_ok());
+        assert!(cgroup.procs_file().is_ok());
     }
 
     #[test]

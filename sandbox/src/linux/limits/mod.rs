@@ -1,8 +1,8 @@
 //! Limits that need a cgroup: memory, processes, processor time.
 //!
-//! There are two ways to one: a folder of the cgroup v2 tree that was delegated to the launcher
-//! (what a daemon has), or a transient scope that systemd makes on request (what an ordinary user
-//! has). Where neither is to be had, that is an error, unless the policy calls limits optional.
+//! The cgroup is created in a cgroup v2 folder that is delegated to the launcher (daemons), or
+//! systemd creates a transient scope (ordinary users). If neither is available, the launch fails,
+//! unless limits are optional in the policy.
 
 mod cgroup;
 mod scope;
@@ -14,28 +14,29 @@ use serde::Serialize;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Who keeps the cgroup limits.
+/// What enforces the cgroup limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LimitKeeper {
-    /// The policy sets none that need a cgroup.
+pub enum LimitEnforcer {
+    /// The policy sets no limit that needs a cgroup.
     NotNeeded,
-    /// A cgroup made directly in a delegated folder.
+    /// A cgroup created directly in a delegated folder.
     Cgroup(PathBuf),
     /// A transient scope of systemd.
     Scope(String),
-    /// Nobody (the policy calls limits optional); the reason.
-    Nobody(String),
+    /// Nothing, because limits are optional in the policy and unavailable for this reason.
+    #[serde(rename = "nobody")]
+    Unavailable(String),
 }
 
-/// Whether the cgroup limits of `policy` would be kept here.
-pub(crate) fn would_be_kept(policy: &crate::Policy, parent: Option<&Path>) -> bool {
+/// Whether the cgroup limits of `policy` would be enforced here.
+pub(crate) fn would_be_enforced(policy: &crate::Policy, parent: Option<&Path>) -> bool {
     policy.layers.wanted(Layer::Limits)
         && policy.limits.need_cgroup()
         && (parent.is_some() || scope::available().is_ok())
 }
 
-/// Why no limits can be kept here.
+/// Why limits cannot be enforced here.
 #[derive(Debug)]
 pub(crate) struct Unavailable(pub(crate) String);
 
@@ -45,45 +46,45 @@ impl From<Unavailable> for Error {
     }
 }
 
-/// Keeps the limits of one sandbox.
+/// The limits of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limits: Limits,
     requirement: Requirement,
-    keeper: LimitKeeper,
+    enforcer: LimitEnforcer,
     cgroup: Option<Cgroup>,
 }
 
 impl Limiter {
-    /// Decides who will keep the limits, and makes the cgroup if it is made directly.
+    /// Decides what will enforce the limits, and creates the cgroup if it is created directly.
     pub(crate) fn prepare(
         limits: &Limits,
         requirement: Requirement,
         parent: Option<&Path>,
     ) -> Result<Limiter, Error> {
         let mut limiter =
-            Limiter { limits: limits.clone(), requirement, keeper: LimitKeeper::NotNeeded, cgroup: None };
+            Limiter { limits: limits.clone(), requirement, enforcer: LimitEnforcer::NotNeeded, cgroup: None };
         if !limits.need_cgroup() || requirement == Requirement::Off {
             return Ok(limiter);
         }
         let attempt = match parent {
             Some(parent) => Cgroup::make(parent, limits).map(|cgroup| {
-                limiter.keeper = LimitKeeper::Cgroup(cgroup.path().to_owned());
+                limiter.enforcer = LimitEnforcer::Cgroup(cgroup.path().to_owned());
                 limiter.cgroup = Some(cgroup);
             }),
             None => scope::available().map(|()| {
-                limiter.keeper = LimitKeeper::Scope(scope::new_name());
+                limiter.enforcer = LimitEnforcer::Scope(scope::new_name());
             }),
         };
-        limiter.settle(attempt)?;
+        limiter.record_attempt(attempt)?;
         Ok(limiter)
     }
 
-    /// An attempt that failed is an error, or a note if the policy can do without.
-    fn settle(&mut self, attempt: Result<(), Unavailable>) -> Result<(), Error> {
+    /// Turns a failure into an error, or records it if limits are optional.
+    fn record_attempt(&mut self, attempt: Result<(), Unavailable>) -> Result<(), Error> {
         match attempt {
             Err(Unavailable(why)) if self.requirement == Requirement::Optional => {
-                self.keeper = LimitKeeper::Nobody(why);
+                self.enforcer = LimitEnforcer::Unavailable(why);
                 self.cgroup = None;
                 Ok(())
             }
@@ -91,29 +92,29 @@ impl Limiter {
         }
     }
 
-    /// The file through which stage 1 enters the cgroup before anything else runs.
-    pub(crate) fn entrance(&self) -> Result<Option<OwnedFd>, Error> {
-        let entrance = self.cgroup.as_ref().map(Cgroup::entrance);
-        entrance.transpose().map_err(Error::from)
+    /// The `cgroup.procs` file through which stage 1 enters the cgroup before it starts bubblewrap.
+    pub(crate) fn procs_file(&self) -> Result<Option<OwnedFd>, Error> {
+        let file = self.cgroup.as_ref().map(Cgroup::procs_file);
+        file.transpose().map_err(Error::from)
     }
 
-    /// Puts processes that already run under the limits, where that is done afterwards.
-    pub(crate) fn enclose(&mut self, pids: &[u32]) -> Result<(), Error> {
-        let LimitKeeper::Scope(name) = &self.keeper else {
+    /// Moves running processes into the systemd scope, if one is used.
+    pub(crate) fn move_into_scope(&mut self, pids: &[u32]) -> Result<(), Error> {
+        let LimitEnforcer::Scope(name) = &self.enforcer else {
             return Ok(());
         };
-        let attempt = scope::enclose(name, pids, &self.limits);
-        self.settle(attempt)
+        let attempt = scope::move_into(name, pids, &self.limits);
+        self.record_attempt(attempt)
     }
 
-    pub(crate) fn keeper(&self) -> &LimitKeeper {
-        &self.keeper
+    pub(crate) fn enforcer(&self) -> &LimitEnforcer {
+        &self.enforcer
     }
 
-    /// For the list of layers.
+    /// The missing layer and the reason, for the list of layers.
     pub(crate) fn missing(&self) -> Option<(Layer, String)> {
-        match &self.keeper {
-            LimitKeeper::Nobody(why) => Some((Layer::Limits, why.clone())),
+        match &self.enforcer {
+            LimitEnforcer::Unavailable(why) => Some((Layer::Limits, why.clone())),
             _ => None,
         }
     }

@@ -1,8 +1,8 @@
-//! A transient scope, made by systemd on request over D-Bus.
+//! A transient scope, created by systemd over D-Bus.
 //!
-//! An ordinary user owns no cgroup, but the user's systemd does and makes a scope for processes that
-//! the caller names. Success of the call is not taken as proof: we look where the processes are and
-//! what the cgroup says.
+//! An ordinary user owns no cgroup, but the user's systemd does and creates a scope for given
+//! processes. A successful call is not trusted: the cgroup of the processes and its limits are read
+//! back from the kernel.
 
 use super::Unavailable;
 use crate::Limits;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use zbus::Variant;
 
 const ROOT: &str = "/sys/fs/cgroup";
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether this machine could keep limits in scopes: cgroup v2, and a bus to ask on.
+/// Whether this machine can use scopes: it needs cgroup v2 and a D-Bus socket.
 pub(crate) fn available() -> Result<(), Unavailable> {
     if !Path::new(ROOT).join("cgroup.controllers").exists() {
         return Err(Unavailable(format!("{ROOT} is not a cgroup v2 tree")));
@@ -24,10 +24,10 @@ pub(crate) fn available() -> Result<(), Unavailable> {
     if bus.exists() {
         return Ok(());
     }
-    Err(Unavailable(format!("no D-Bus to ask systemd on: {} does not exist", bus.display())))
+    Err(Unavailable(format!("no D-Bus connection to systemd: {} does not exist", bus.display())))
 }
 
-/// The socket of the bus on which the systemd that owns our cgroup listens.
+/// The bus socket of the systemd that owns this process's cgroup.
 fn bus_socket() -> PathBuf {
     let uid = nix::unistd::geteuid();
     if uid.is_root() {
@@ -37,7 +37,7 @@ fn bus_socket() -> PathBuf {
     }
 }
 
-/// A name that no other launch of this machine uses.
+/// A unique scope name.
 pub(crate) fn new_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -45,30 +45,30 @@ pub(crate) fn new_name() -> String {
 }
 
 /// Moves `pids` into a new scope with the limits.
-pub(crate) fn enclose(name: &str, pids: &[u32], limits: &Limits) -> Result<(), Unavailable> {
-    enclose_by(&bus_socket(), name, pids, limits, PATIENCE)
+pub(crate) fn move_into(name: &str, pids: &[u32], limits: &Limits) -> Result<(), Unavailable> {
+    move_into_on(&bus_socket(), name, pids, limits, TIMEOUT)
 }
 
-fn enclose_by(
+fn move_into_on(
     bus: &Path,
     name: &str,
     pids: &[u32],
     limits: &Limits,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), Unavailable> {
-    // In a thread of its own: the caller's may belong to an asynchronous runtime already.
+    // A separate thread, because the caller's may already run an asynchronous runtime.
     std::thread::scope(|scope| {
         scope
-            .spawn(|| ask(bus, name, pids, limits))
+            .spawn(|| request_scope(bus, name, pids, limits))
             .join()
-            .unwrap_or_else(|_| Err("the question to systemd was not finished".to_owned()))
+            .unwrap_or_else(|_| Err("the request to systemd panicked".to_owned()))
     })
     .map_err(|e| Unavailable(format!("systemd scope {name}: {e}")))?;
-    pids.iter().try_for_each(|pid| wait_until_inside(*pid, name, patience))?;
+    pids.iter().try_for_each(|pid| wait_until_inside(*pid, name, timeout))?;
     verify(pids[0], name, limits)
 }
 
-fn ask(bus: &Path, name: &str, pids: &[u32], limits: &Limits) -> Result<(), String> {
+fn request_scope(bus: &Path, name: &str, pids: &[u32], limits: &Limits) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let call = async {
@@ -77,9 +77,9 @@ fn ask(bus: &Path, name: &str, pids: &[u32], limits: &Limits) -> Result<(), Stri
         start_transient_unit(&connection, name, pids, limits).await
     };
     runtime.block_on(async {
-        match tokio::time::timeout(PATIENCE, call).await {
+        match tokio::time::timeout(TIMEOUT, call).await {
             Ok(result) => result.map_err(|e| e.to_string()),
-            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+            Err(_) => Err(format!("no reply within {TIMEOUT:?}")),
         }
     })
 }
@@ -103,20 +103,20 @@ async fn start_transient_unit(
             .map(drop)
     };
     match call(OomPolicy::Continue).await {
-        // Before version 253 scopes had no such property, and did by themselves what we ask for with it.
-        Err(error) if error.to_string().contains(OOM_POLICY) => call(OomPolicy::Unsaid).await,
+        // systemd before version 253 has no such property for scopes and continues by default.
+        Err(error) if error.to_string().contains(OOM_POLICY) => call(OomPolicy::Unset).await,
         other => other,
     }
 }
 
 const OOM_POLICY: &str = "OOMPolicy";
 
-/// What systemd does when the kernel ends a process of the scope at its memory limit. Unless told otherwise it ends all
-/// others too: one page that is too large would take the whole browser with it.
+/// What systemd does when the kernel kills a process of the scope at its memory limit. By default it
+/// kills all others too, so one large page would end the whole browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OomPolicy {
     Continue,
-    Unsaid,
+    Unset,
 }
 
 type Properties<'a> = Vec<(&'static str, Variant<'a>)>;
@@ -136,7 +136,7 @@ fn properties<'a>(pids: &'a [u32], limits: &Limits, oom: OomPolicy) -> Propertie
     let mut properties = vec![
         ("Description", Variant::from("confined program")),
         ("PIDs", Variant::from(pids)),
-        // A scope that failed must not stay in systemd's list.
+        // systemd removes a failed scope from its list.
         ("CollectMode", Variant::from("inactive-or-failed")),
     ];
     if oom == OomPolicy::Continue {
@@ -150,7 +150,7 @@ fn properties<'a>(pids: &'a [u32], limits: &Limits, oom: OomPolicy) -> Propertie
         properties.push(("TasksMax", Variant::from(u64::from(count))));
     }
     if let Some(percent) = limits.cpu_percent {
-        // Microseconds of processor time a second.
+        // Microseconds of processor time per second.
         properties.push(("CPUQuotaPerSecUSec", Variant::from(u64::from(percent) * 10_000)));
     }
     properties
@@ -161,21 +161,24 @@ fn cgroup_of(pid: u32) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned)
 }
 
-fn wait_until_inside(pid: u32, name: &str, patience: Duration) -> Result<(), Unavailable> {
-    let deadline = Instant::now() + patience;
+fn wait_until_inside(pid: u32, name: &str, timeout: Duration) -> Result<(), Unavailable> {
+    let deadline = Instant::now() + timeout;
     loop {
         let cgroup = cgroup_of(pid).unwrap_or_default();
         if cgroup.ends_with(&format!("/{name}")) {
             return Ok(());
         }
         if Instant::now() > deadline {
-            return Err(Unavailable(format!("systemd said yes, but process {pid} is still in {cgroup:?}")));
+            return Err(Unavailable(format!(
+                "systemd reported success, but process {pid} is still in {cgroup:?}"
+            )));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// The limits as the kernel has them: a user's systemd ignores what was not delegated to it.
+/// Checks the limits in the kernel. A user's systemd ignores limits of controllers that are not
+/// delegated to it.
 fn verify(pid: u32, name: &str, limits: &Limits) -> Result<(), Unavailable> {
     let folder = Path::new(ROOT).join(cgroup_of(pid).unwrap_or_default().trim_start_matches('/'));
     let files = [
@@ -187,7 +190,7 @@ fn verify(pid: u32, name: &str, limits: &Limits) -> Result<(), Unavailable> {
         let kept = fs::read_to_string(folder.join(file)).unwrap_or_default();
         if is_set && (kept.is_empty() || kept.starts_with("max")) {
             return Err(Unavailable(format!(
-                "systemd scope {name}: {file} is not in force (is the controller delegated to the \
+                "systemd scope {name}: {file} is not set (is the controller delegated to the \
                  user?)"
             )));
         }
@@ -201,7 +204,7 @@ mod tests {
     use futures_util::StreamExt;
 
     #[test]
-    fn properties_say_the_limits_in_systemds_units() {
+    fn properties_use_the_units_of_systemd() {
         let limits = Limits {
             memory_bytes: Some(1 << 30),
             processes: Some(100),
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_has_the_form_that_systemd_takes() {
+    fn the_request_has_the_signature_of_start_transient_unit() {
         let limits = Limits::default();
         let message = zbus::Message::method_call("/org/freedesktop/systemd1", "StartTransientUnit")
             .build(&request("a.scope", &[1], &limits, OomPolicy::Continue))
@@ -231,7 +234,7 @@ mod tests {
         assert!(bytes.windows(wanted.len()).any(|part| part == wanted));
     }
 
-    /// A bus of our own with something on it that calls itself systemd.
+    /// A private bus with a fake systemd on it.
     struct FakeSystemd {
         bus: std::process::Child,
         folder: tempfile::TempDir,
@@ -239,7 +242,7 @@ mod tests {
     }
 
     impl FakeSystemd {
-        /// One that says yes to everything; or an old one, which does not know OOMPolicy.
+        /// Accepts every request, or rejects OOMPolicy like an old systemd.
         fn start(knows_oom_policy: bool) -> FakeSystemd {
             let folder = tempfile::tempdir().expect("folder");
             let socket = folder.path().join("bus");
@@ -289,7 +292,7 @@ mod tests {
                     }
                 });
             });
-            wait.recv().expect("the fake is there");
+            wait.recv().expect("the fake systemd has started");
             FakeSystemd { bus, folder, heard }
         }
     }
@@ -302,51 +305,51 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_of_systemd_is_not_taken_as_proof() {
+    fn success_reported_by_systemd_is_verified() {
         let fake = FakeSystemd::start(true);
         let limits = Limits { memory_bytes: Some(1 << 30), ..Limits::default() };
         let socket = fake.folder.path().join("bus");
         let own = [std::process::id()];
-        let patience = Duration::from_millis(100);
-        let Err(Unavailable(why)) = enclose_by(&socket, "a.scope", &own, &limits, patience) else {
+        let timeout = Duration::from_millis(100);
+        let Err(Unavailable(why)) = move_into_on(&socket, "a.scope", &own, &limits, timeout) else {
             panic!("nothing was moved anywhere");
         };
-        assert!(why.contains("systemd said yes, but"), "{why}");
-        let heard = fake.heard.recv().expect("the question arrived");
+        assert!(why.contains("systemd reported success, but"), "{why}");
+        let heard = fake.heard.recv().expect("the request arrived");
         let heard = String::from_utf8_lossy(&heard);
         for word in ["a.scope", "PIDs", "MemoryMax", "MemorySwapMax", "OOMPolicy"] {
             assert!(heard.contains(word), "{word}");
         }
-        assert!(fake.heard.try_recv().is_err(), "one yes is enough");
+        assert!(fake.heard.try_recv().is_err(), "only one request is sent");
     }
 
     #[test]
-    fn an_old_systemd_is_asked_again_without_what_it_does_not_know() {
+    fn an_old_systemd_gets_a_second_request_without_oom_policy() {
         let fake = FakeSystemd::start(false);
         let socket = fake.folder.path().join("bus");
         let own = [std::process::id()];
-        let asked = enclose_by(&socket, "a.scope", &own, &Limits::default(), Duration::from_millis(100));
-        let Err(Unavailable(why)) = asked else { panic!("nothing was moved anywhere") };
-        assert!(why.contains("systemd said yes, but"), "{why}");
+        let result = move_into_on(&socket, "a.scope", &own, &Limits::default(), Duration::from_millis(100));
+        let Err(Unavailable(why)) = result else { panic!("nothing was moved anywhere") };
+        assert!(why.contains("systemd reported success, but"), "{why}");
         let hear = || {
-            let heard = fake.heard.recv().expect("a question");
+            let heard = fake.heard.recv().expect("a request");
             String::from_utf8_lossy(&heard).contains(OOM_POLICY)
         };
         assert_eq!([hear(), hear()], [true, false]);
     }
 
     #[test]
-    fn a_bus_that_is_not_there_is_said_so() {
+    fn a_missing_bus_is_reported() {
         let limits = Limits::default();
         let gone = Path::new("/nonexistent/bus");
-        let Err(Unavailable(why)) = enclose_by(gone, "a.scope", &[1], &limits, PATIENCE) else {
+        let Err(Unavailable(why)) = move_into_on(gone, "a.scope", &[1], &limits, TIMEOUT) else {
             panic!("there is no bus");
         };
         assert!(why.contains("a.scope"), "{why}");
     }
 
     #[test]
-    fn names_are_never_used_twice() {
+    fn scope_names_are_unique() {
         assert_ne!(new_name(), new_name());
         assert!(new_name().ends_with(".scope"));
     }

@@ -1,8 +1,7 @@
-//! Whether this machine can confine, found out by trying.
+//! Tests whether this machine can run sandboxes.
 //!
-//! Documentation and settings tell what should work; a launcher needs to know what does. So every
-//! answer here comes from an attempt (settings are read only to explain a failure), and the last
-//! probe is a whole launch with every layer required.
+//! Every result comes from an attempt; settings are read only to explain a failure. The last probes
+//! are complete launches with every layer required.
 
 mod probes;
 
@@ -12,30 +11,30 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How a probe went.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// It works.
     Good,
-    /// It works, with something worth knowing.
+    /// It works, with a remark.
     Note,
     /// It does not work; a policy that requires the layer will start nothing.
     Bad,
 }
 
-/// One thing that was tried.
+/// One probe and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Probe {
     /// Stable short name, for instance `nested-user-namespaces`.
     pub name: &'static str,
     /// The layer that depends on it.
     pub layer: Layer,
-    /// How it went.
+    /// The result.
     pub outcome: Outcome,
-    /// What was found, in words.
+    /// What was found, as a sentence.
     pub found: String,
-    /// What to do about it, for this distribution.
+    /// How to fix it on this distribution.
     pub fix: Option<String>,
 }
 
@@ -50,7 +49,7 @@ pub struct Report {
     pub bubblewrap_version: Option<String>,
     /// The kernel's Landlock ABI; 0 when there is none.
     pub landlock_abi: u8,
-    /// Everything that was tried.
+    /// All probes.
     pub probes: Vec<Probe>,
 }
 
@@ -60,7 +59,7 @@ pub struct Report {
 pub enum Distribution {
     /// Debian.
     Debian,
-    /// Ubuntu and what follows it.
+    /// Ubuntu and its derivatives.
     Ubuntu,
     /// Fedora and the Red Hat family.
     Fedora,
@@ -71,7 +70,7 @@ pub enum Distribution {
 }
 
 impl Report {
-    /// What does not work.
+    /// The probes that failed.
     pub fn problems(&self) -> impl Iterator<Item = &Probe> {
         self.probes.iter().filter(|p| p.outcome == Outcome::Bad)
     }
@@ -87,8 +86,8 @@ impl Report {
     }
 }
 
-/// Tries everything. `bubblewrap` names one to use instead of the system's; `landlock_abi` is what
-/// the policy will require.
+/// Runs all probes. `bubblewrap` replaces the system's; `landlock_abi` is the version that the
+/// policy requires.
 pub fn check(bubblewrap: Option<&Path>, landlock_abi: u8) -> Report {
     probes::run(bubblewrap, landlock_abi, fixes::distribution())
 }

@@ -1,8 +1,8 @@
-//! The probes themselves.
+//! The probes of the preflight.
 
 use super::{Distribution, Outcome, Probe, Report};
 use crate::linux::{bubblewrap, embedded, fixes, limits, stages};
-use crate::{Error, FileRule, HostFacts, Launch, Layer, Policy, Program, Stdio};
+use crate::{Error, FileRule, HostFacts, Launch, Layer, Policy, Program, Stdio, error_chain};
 use sandbox_inside::linux::sys;
 use std::fs;
 use std::io::Read;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// The uid as which root asks: nobody's. The probes own nothing and leave nothing.
+/// The uid of `nobody`, as which root runs the probes. They create no files.
 const NOBODY: u32 = 65534;
 
 pub(super) fn run(given: Option<&Path>, abi: u8, distribution: Distribution) -> Report {
@@ -25,7 +25,7 @@ pub(super) fn run(given: Option<&Path>, abi: u8, distribution: Distribution) -> 
     let landlock_abi = sys::landlock_abi();
     probes.push(landlock(landlock_abi, abi, distribution));
     probes.push(seccomp());
-    probes.push(keeper_of_limits());
+    probes.push(limit_enforcer());
     if let Some(path) = &path {
         probes.push(whole_launch(path, abi));
         probes.push(nested_user_namespaces(path, abi, distribution));
@@ -44,11 +44,13 @@ fn probe(name: &'static str, layer: Layer, result: Result<String, (String, Optio
 fn bubblewrap_probe(found: &Result<PathBuf, Error>) -> Probe {
     let result = match found {
         Ok(path) => Ok(match version_of(path) {
-            Some(version) => format!("{} version {version}, not setuid, safe from others", path.display()),
+            Some(version) => {
+                format!("{} version {version}, not setuid, not writable by other users", path.display())
+            }
             None => format!("{}, of unknown version", path.display()),
         }),
         Err(Error::Layer { reason, fix, .. }) => Err((reason.clone(), fix.clone())),
-        Err(other) => Err((other.to_string(), None)),
+        Err(other) => Err((error_chain(other), None)),
     };
     probe("bubblewrap", Layer::Bubblewrap, result)
 }
@@ -64,7 +66,7 @@ fn version_of(path: &Path) -> Option<String> {
         .stderr(std::process::Stdio::null())
         .spawn()
         .ok()?;
-    // One line: it fits into the pipe, so the program can end before anybody reads.
+    // One line fits into the pipe, so the program can end before it is read.
     wait_for(&mut child).ok()?;
     let mut text = String::new();
     child.stdout.take()?.read_to_string(&mut text).ok()?;
@@ -80,21 +82,21 @@ fn wait_for(child: &mut Child) -> Result<ExitStatus, String> {
             None if Instant::now() > deadline => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err("no answer within 5 seconds".to_owned());
+                return Err("did not end within 5 seconds".to_owned());
             }
             None => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
 
-/// Asks a question of the stages' `check` mode; `Ok` is yes.
-fn ask(question: &str) -> Result<(), String> {
+/// Runs one check of the stages' `check` mode.
+fn run_check(question: &str) -> Result<(), String> {
     let nobody = NOBODY.to_string();
     let mut words = vec!["check", question];
     if nix::unistd::geteuid().is_root() {
         words.push(&nobody);
     }
-    let (mut child, _socket) = stages::start(&words).map_err(|e| e.to_string())?;
+    let (mut child, _socket) = stages::start(&words).map_err(|e| error_chain(&e))?;
     let status = wait_for(&mut child)?;
     match status.code() {
         Some(0) => Ok(()),
@@ -104,7 +106,7 @@ fn ask(question: &str) -> Result<(), String> {
 }
 
 fn memory_program() -> Probe {
-    let result = match ask("start") {
+    let result = match run_check("start") {
         Ok(()) => Ok("programs can be executed from sealed memory files".to_owned()),
         Err(why) => Err((
             format!("a program in a memory file cannot be executed: {why}"),
@@ -119,26 +121,27 @@ fn setting(path: &str) -> Option<String> {
 }
 
 fn user_namespaces(distribution: Distribution) -> Probe {
-    let result = ask("user-namespace").map(|()| "an ordinary user can make them".to_owned()).map_err(|why| {
-        let settings = [
-            "/proc/sys/kernel/unprivileged_userns_clone",
-            "/proc/sys/user/max_user_namespaces",
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        ];
-        let values: Vec<String> =
-            settings.iter().filter_map(|path| Some(format!("{path} is {}", setting(path)?))).collect();
-        (
-            format!("an ordinary user cannot make them: {why} ({})", values.join(", ")),
-            Some(fixes::allow_user_namespaces(distribution)),
-        )
-    });
+    let result =
+        run_check("user-namespace").map(|()| "an ordinary user can create them".to_owned()).map_err(|why| {
+            let settings = [
+                "/proc/sys/kernel/unprivileged_userns_clone",
+                "/proc/sys/user/max_user_namespaces",
+                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            ];
+            let values: Vec<String> =
+                settings.iter().filter_map(|path| Some(format!("{path} is {}", setting(path)?))).collect();
+            (
+                format!("an ordinary user cannot create them: {why} ({})", values.join(", ")),
+                Some(fixes::allow_user_namespaces(distribution)),
+            )
+        });
     probe("user-namespaces", Layer::Bubblewrap, result)
 }
 
-/// Ubuntu gives user namespaces but takes the capabilities in them away.
+/// Ubuntu allows user namespaces but removes the capabilities in them.
 fn capabilities_in_namespaces(distribution: Distribution) -> Probe {
-    let result = ask("capabilities")
-        .map(|()| "they come with capabilities over what is made in them".to_owned())
+    let result = run_check("capabilities")
+        .map(|()| "a user namespace has capabilities inside".to_owned())
         .map_err(|why| {
             (
                 format!("a user namespace has no capabilities inside: {why}"),
@@ -156,7 +159,7 @@ fn apparmor(distribution: Distribution) -> Option<Probe> {
         (true, false) => "restricts user namespaces of programs without a profile",
         (true, true) => {
             "restricts user namespaces; bubblewrap's profile (bwrap-userns-restrict) \
-                         takes capabilities from what it starts, so nested sandboxes fail"
+                         removes capabilities from its children, so nested sandboxes fail"
         }
     };
     Some(Probe {
@@ -190,16 +193,16 @@ fn seccomp() -> Probe {
     probe("seccomp", Layer::Seccomp, result)
 }
 
-/// Not bad by itself: a policy without cgroup limits needs none, and a daemon has its own cgroup.
-fn keeper_of_limits() -> Probe {
+/// A failure is only a note: policies without cgroup limits need no scope, and daemons have a cgroup.
+fn limit_enforcer() -> Probe {
     let (outcome, found, fix) = match limits::scopes_available() {
-        Ok(()) => (Outcome::Good, "systemd can keep them in scopes".to_owned(), None),
+        Ok(()) => (Outcome::Good, "systemd can enforce them with scopes".to_owned(), None),
         Err(limits::Unavailable(why)) => (Outcome::Note, why, Some(fixes::limits())),
     };
     Probe { name: "limits", layer: Layer::Limits, outcome, found, fix }
 }
 
-/// A launch with every layer required; `question` is what the program inside is asked.
+/// A launch with every layer required; `question` is the check that runs inside.
 fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), Error> {
     let mut policy = Policy::new("preflight");
     policy.landlock.abi = abi;
@@ -207,7 +210,7 @@ fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), E
     policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(NOBODY);
     let program = Program { path: "/preflight".into(), arguments: vec![question.to_owned()] };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
-    let failed = |source| Error::Io { what: "talk to the program inside".to_owned(), source };
+    let failed = |source| Error::Io { what: "communicate with the program inside".to_owned(), source };
     let (mut reader, writer) = std::io::pipe().map_err(failed)?;
     let mut sandbox = Launch::new(plan)
         .bubblewrap(bubblewrap)
@@ -223,21 +226,21 @@ fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), E
 
 fn whole_launch(bubblewrap: &Path, abi: u8) -> Probe {
     let result = match launch(bubblewrap, abi, "nothing") {
-        Ok((0, _)) => Ok("a program was started with every layer in force".to_owned()),
+        Ok((0, _)) => Ok("a program was started with every layer enforced".to_owned()),
         Ok((status, text)) => Err((format!("the program ended with {status}: {text}"), None)),
         Err(Error::Layer { layer, reason, fix }) => Err((format!("layer {layer}: {reason}"), fix)),
-        Err(other) => Err((other.to_string(), None)),
+        Err(other) => Err((error_chain(&other), None)),
     };
     probe("whole-launch", Layer::Bubblewrap, result)
 }
 
-/// What Chromium's own sandbox does: a user namespace of its own, then an empty root folder.
+/// Does what Chromium's own sandbox does: creates a user namespace, then an empty root folder.
 fn nested_user_namespaces(bubblewrap: &Path, abi: u8, distribution: Distribution) -> Probe {
     let fix = Some(fixes::allow_nested_user_namespaces(distribution));
     let result = match launch(bubblewrap, abi, "nested-sandbox") {
-        Ok((0, _)) => Ok("a program inside can make a sandbox of its own".to_owned()),
-        Ok((_, text)) => Err((format!("a program inside cannot make a sandbox: {text}"), fix)),
-        Err(other) => Err((format!("could not be tried: {other}"), None)),
+        Ok((0, _)) => Ok("a program inside can create its own sandbox".to_owned()),
+        Ok((_, text)) => Err((format!("a program inside cannot create its own sandbox: {text}"), fix)),
+        Err(other) => Err((format!("could not be tested: {}", error_chain(&other)), None)),
     };
     probe("nested-user-namespaces", Layer::Bubblewrap, result)
 }

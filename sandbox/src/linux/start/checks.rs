@@ -1,11 +1,11 @@
-//! What is found out before anything is done.
+//! The checks before a launch has any effect.
 
 use crate::linux::{bubblewrap, seccomp};
-use crate::{Error, FileRule, Launch, Layer, Network, Plan, Requirement};
+use crate::{Error, FileRule, Launch, Layer, Network, Requirement, SandboxPlan};
 use sandbox_inside::protocol::{FIRST_DESCRIPTOR, Seccomp};
 use std::path::{Path, PathBuf};
 
-/// What was found out before anything was done.
+/// The results of the checks.
 pub(super) struct Checked {
     pub(super) bubblewrap: PathBuf,
     pub(super) become_user: Option<u32>,
@@ -29,7 +29,7 @@ impl Checked {
     }
 }
 
-fn user_to_become(plan: &Plan) -> Result<Option<u32>, Error> {
+fn user_to_become(plan: &SandboxPlan) -> Result<Option<u32>, Error> {
     let current = nix::unistd::geteuid().as_raw();
     let wanted = plan.policy.identity.host_uid;
     match (current, wanted) {
@@ -61,8 +61,8 @@ fn check_descriptors(launch: &Launch) -> Result<(), Error> {
     }
 }
 
-/// A program that the sandboxed one could replace would be no sandbox the next time.
-fn not_in_writable_folder(bubblewrap: &Path, plan: &Plan) -> Result<(), Error> {
+/// Refuses a bubblewrap that the confined program could replace for the next launch.
+fn not_in_writable_folder(bubblewrap: &Path, plan: &SandboxPlan) -> Result<(), Error> {
     let folder = plan
         .policy
         .files

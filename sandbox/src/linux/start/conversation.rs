@@ -1,4 +1,4 @@
-//! What the stages answer, and what it means.
+//! Receives the reports of the stages.
 
 use super::package::Package;
 use crate::linux::{doing, fixes};
@@ -9,21 +9,21 @@ use sandbox_inside::protocol::Record;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What stage 2 said when it was ready.
-pub(super) struct Heard {
+/// The report of stage 2.
+pub(super) struct StageReport {
     pub(super) record: Record,
-    /// Its process id, in the kernel's words.
+    /// Its process id as reported by the kernel.
     pub(super) sender: Option<i32>,
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Waits until everything is in force, or for the reason why it is not.
+/// Waits until all layers are enforced or a stage reports a failure.
 pub(super) fn wait_for_record(
     package: &Package,
     deadline: Instant,
     timeout: Duration,
     program: &str,
-) -> Result<Heard, Error> {
+) -> Result<StageReport, Error> {
     let message = receive(package, deadline, timeout)?;
     if message.bytes.is_empty() {
         return Err(explain_complaints(package.complaints()));
@@ -31,11 +31,11 @@ pub(super) fn wait_for_record(
     let record = serde_json::from_slice(&message.bytes).map_err(|e| doing("understand stage 2")(e.into()))?;
     match record {
         Record::Failed { layer, message } => Err(failed(package, layer, message, program)),
-        record => Ok(Heard { record, sender: message.sender, descriptors: message.descriptors }),
+        record => Ok(StageReport { record, sender: message.sender, descriptors: message.descriptors }),
     }
 }
 
-/// The socket closes when the program is executed; anything else said on it is a failure.
+/// Waits for `execve`, which closes the socket. A message on it reports a failure.
 pub(super) fn wait_for_execution(
     package: &Package,
     deadline: Instant,
@@ -66,11 +66,11 @@ fn receive(package: &Package, deadline: Instant, timeout: Duration) -> Result<ch
             Ok(0) => continue,
             Ok(_) => {}
         }
-        return channel::receive(package.status.as_fd()).map_err(doing("hear from stage 2"));
+        return channel::receive(package.status.as_fd()).map_err(doing("receive from stage 2"));
     }
 }
 
-/// Bubblewrap ended before stage 2 could speak: its own words are all there is.
+/// The error when bubblewrap ended before stage 2 reported; only its error output is known.
 fn explain_complaints(complaints: String) -> Error {
     let distribution = fixes::distribution();
     let has = |text: &str| complaints.contains(text);
@@ -84,7 +84,7 @@ fn explain_complaints(complaints: String) -> Error {
     Error::Layer {
         layer: Layer::Bubblewrap,
         reason: if complaints.is_empty() {
-            "bubblewrap ended without a word (killed?)".to_owned()
+            "bubblewrap ended without a message (killed?)".to_owned()
         } else {
             complaints
         },
@@ -92,7 +92,7 @@ fn explain_complaints(complaints: String) -> Error {
     }
 }
 
-/// What a stage said, as an error.
+/// The failure of a stage as an error.
 fn failed(package: &Package, layer: Option<Layer>, reason: String, program: &str) -> Error {
     let Some(layer) = layer else {
         return Error::Exec { program: program.to_owned(), reason };

@@ -1,4 +1,4 @@
-//! The start of a sandbox, step by step. Everything is checked before the first effect.
+//! Starts a sandbox step by step. All checks come before the first effect.
 
 mod checks;
 mod conversation;
@@ -7,7 +7,7 @@ mod package;
 use super::handle::{Inside, LayerState, Sandbox, Timings};
 use super::limits::Limiter;
 use super::{doing, stages};
-use crate::{Error, Launch, Layer, Network, Plan};
+use crate::{Error, Launch, Layer, Network, SandboxPlan};
 use checks::Checked;
 use conversation::{wait_for_execution, wait_for_record};
 use package::Package;
@@ -27,25 +27,25 @@ impl Sandbox {
         let mut limiter = Limiter::prepare(&limits, requirement, launch.cgroup.as_deref())?;
         let layers = expected_layers(&launch.plan, checked.become_user);
         let program = launch.plan.program.path.display().to_string();
-        let mut package = Package::build(launch, &checked, limiter.entrance()?)?;
+        let mut package = Package::build(launch, &checked, limiter.procs_file()?)?;
 
         let words: &[&str] = if package.pass_on_descriptors { &["guard", "pass-on"] } else { &["guard"] };
         let spawned = Instant::now();
         let (guard, socket) = stages::start(words)?;
-        // From here on, dropping `inside` takes everything down.
+        // From here on, dropping `inside` kills everything.
         let mut inside = Inside::new(guard, socket)?;
         package.send(inside.socket())?;
 
         let deadline = spawned + timeout;
         let ready = wait_for_record(&package, deadline, timeout, &program)?;
         let (Record::Ready { missing }, Some(pid)) = (ready.record, ready.sender) else {
-            return Err(doing("hear from stage 2")(std::io::ErrorKind::InvalidData.into()));
+            return Err(doing("receive from stage 2")(std::io::ErrorKind::InvalidData.into()));
         };
-        inside.found(pid)?;
-        limiter.enclose(&inside.pids())?;
+        inside.record_program(pid)?;
+        limiter.move_into_scope(&inside.pids())?;
         let confined = Instant::now();
 
-        channel::send(package.status.as_fd(), &[GO], &[]).map_err(doing("let stage 2 go on"))?;
+        channel::send(package.status.as_fd(), &[GO], &[]).map_err(doing("send GO to stage 2"))?;
         wait_for_execution(&package, deadline, timeout, &program)?;
         let executed = Instant::now();
 
@@ -60,8 +60,8 @@ impl Sandbox {
     }
 }
 
-/// Which layers will be in force if nothing is missing.
-fn expected_layers(plan: &Plan, become_user: Option<u32>) -> Vec<(Layer, LayerState)> {
+/// The state of each layer if nothing is missing.
+fn expected_layers(plan: &SandboxPlan, become_user: Option<u32>) -> Vec<(Layer, LayerState)> {
     Layer::ALL
         .into_iter()
         .map(|layer| {

@@ -1,10 +1,11 @@
-//! Everything that goes to the stages: orders, instructions, and the descriptors they speak of.
+//! Everything that is sent to the stages: order, instructions and descriptors.
 
 use super::checks::Checked;
 use crate::linux::{doing, embedded};
 use crate::plan::Argument;
-use crate::{Error, Launch, Layer, Network, Plan, Requirement, Stdio};
-use sandbox_inside::linux::{channel, sys};
+use crate::{Error, Launch, Layer, Network, Requirement, SandboxPlan, Stdio};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use sandbox_inside::linux::channel;
 use sandbox_inside::protocol::{
     Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS, NamespaceCheck,
     StageOne, Target, Verify,
@@ -13,11 +14,11 @@ use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-/// The descriptors and orders that go to stage 1.
+/// The order and descriptors for stage 1.
 pub(super) struct Package {
     order: StageOne,
     descriptors: Vec<OwnedFd>,
-    /// Where the stages answer.
+    /// The socket for reports of the stages.
     pub(super) status: OwnedFd,
     complaints: OwnedFd,
     /// Whether the layer `descriptors` is off.
@@ -31,20 +32,20 @@ impl Package {
         checked: &Checked,
         cgroup: Option<OwnedFd>,
     ) -> Result<Package, Error> {
-        let mut cargo = Cargo::default();
-        let (status, their_status) = channel::pair().map_err(doing("make a socket pair"))?;
-        channel::want_sender(status.as_fd()).map_err(doing("ask for the sender's identity"))?;
-        let status_number = cargo.load(their_status)?;
-        let own_process = sys::pidfd_open(nix::unistd::getpid().as_raw())
-            .map_err(doing("make a descriptor of this process"))?;
-        let launcher = cargo.load(own_process)?;
+        let mut descriptors = DescriptorList::default();
+        let (status, stage_status) = channel::pair().map_err(doing("make a socket pair"))?;
+        channel::want_sender(status.as_fd()).map_err(doing("enable SO_PASSCRED"))?;
+        let status_number = descriptors.push(stage_status)?;
+        let own_process = pidfd_open(getpid(), PidfdFlags::empty())
+            .map_err(|e| doing("pidfd_open of this process")(e.into()))?;
+        let launcher = descriptors.push(own_process)?;
         let complaints = embedded::scratch("bubblewrap-complaints")?;
-        let complaints_number = cargo.load(copy(&complaints)?)?;
-        let stages = cargo.load(copy(embedded::stages()?)?)?;
+        let complaints_number = descriptors.push(copy(&complaints)?)?;
+        let stages = descriptors.push(copy(embedded::stages()?)?)?;
         let plan = &launch.plan;
         let network = namespace_checks(plan, launch.network_namespace.as_ref())?;
-        let network_namespace = launch.network_namespace.map(|fd| cargo.load(fd)).transpose()?;
-        let cgroup = cgroup.map(|fd| cargo.load(fd)).transpose()?;
+        let network_namespace = launch.network_namespace.map(|fd| descriptors.push(fd)).transpose()?;
+        let cgroup = cgroup.map(|fd| descriptors.push(fd)).transpose()?;
 
         let mut inherit = Vec::new();
         let mut moves = Vec::new();
@@ -54,25 +55,25 @@ impl Package {
             .map(|(number, stdio)| Ok((number, open(stdio, number)?)))
             .collect::<Result<Vec<_>, Error>>()?;
         for (number, descriptor) in given.into_iter().chain(launch.descriptors) {
-            let from = cargo.load(descriptor)?;
+            let from = descriptors.push(descriptor)?;
             inherit.push(from);
             moves.push((from, number));
         }
         let executable = match launch.executable {
             Some(file) => {
-                let number = cargo.load(file)?;
+                let number = descriptors.push(file)?;
                 inherit.push(number);
                 Executable::Descriptor(number)
             }
             None => Executable::Path(plan.program.path.clone()),
         };
-        let (arguments, data) = argument_file(plan, &mut cargo)?;
+        let (arguments, data) = argument_file(plan, &mut descriptors)?;
         inherit.extend(data);
-        let arguments = cargo.load(arguments)?;
+        let arguments = descriptors.push(arguments)?;
         let instructions = instructions(plan, checked, status_number, network, moves, executable);
         let instructions =
             serde_json::to_vec(&instructions).map_err(|e| doing("write the instructions")(e.into()))?;
-        let instructions = cargo.load(embedded::data("instructions", &instructions)?)?;
+        let instructions = descriptors.push(embedded::data("instructions", &instructions)?)?;
         Ok(Package {
             order: StageOne {
                 launcher,
@@ -87,7 +88,7 @@ impl Package {
                 instructions,
                 inherit,
             },
-            descriptors: cargo.0,
+            descriptors: descriptors.0,
             status,
             complaints,
             pass_on_descriptors: !plan.policy.layers.wanted(Layer::Descriptors),
@@ -95,7 +96,7 @@ impl Package {
         })
     }
 
-    /// Sends everything and closes our copies: the ends of pipes must be held by the program only.
+    /// Sends everything and closes the local copies, so that only the program holds its pipe ends.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> Result<(), Error> {
         let order =
             serde_json::to_vec(&self.order).map_err(|e| doing("write the order for stage 1")(e.into()))?;
@@ -105,7 +106,7 @@ impl Package {
         Ok(())
     }
 
-    /// What bubblewrap said.
+    /// Bubblewrap's error output.
     pub(super) fn complaints(&self) -> String {
         let mut text = String::new();
         let read = copy(&self.complaints)
@@ -118,14 +119,14 @@ impl Package {
     }
 }
 
-/// Descriptors in the order in which stage 1 will number them.
+/// Descriptors in the order in which stage 1 numbers them.
 #[derive(Default)]
-struct Cargo(Vec<OwnedFd>);
+struct DescriptorList(Vec<OwnedFd>);
 
-impl Cargo {
-    fn load(&mut self, descriptor: OwnedFd) -> Result<i32, Error> {
+impl DescriptorList {
+    fn push(&mut self, descriptor: OwnedFd) -> Result<i32, Error> {
         if self.0.len() == MAX_DESCRIPTORS {
-            return Err(doing("hand over descriptors")(std::io::Error::other(
+            return Err(doing("send descriptors to stage 1")(std::io::Error::other(
                 "too many files and descriptors in one policy",
             )));
         }
@@ -152,15 +153,15 @@ fn open(stdio: Stdio, number: i32) -> Result<OwnedFd, Error> {
     inherited.map_err(doing(format!("standard descriptor {number}")))
 }
 
-/// Bubblewrap's arguments, and the numbers of the files that they speak of.
-fn argument_file(plan: &Plan, cargo: &mut Cargo) -> Result<(OwnedFd, Vec<i32>), Error> {
+/// Bubblewrap's arguments and the descriptor numbers in them.
+fn argument_file(plan: &SandboxPlan, descriptors: &mut DescriptorList) -> Result<(OwnedFd, Vec<i32>), Error> {
     let mut bytes = Vec::new();
     let mut numbers = Vec::new();
     for argument in &plan.arguments {
         match argument {
             Argument::Text(text) => bytes.extend(text.as_bytes()),
             Argument::Data(content) => {
-                let number = cargo.load(embedded::data("synthetic", content.as_bytes())?)?;
+                let number = descriptors.push(embedded::data("synthetic", content.as_bytes())?)?;
                 numbers.push(number);
                 bytes.extend(number.to_string().as_bytes());
             }
@@ -171,7 +172,7 @@ fn argument_file(plan: &Plan, cargo: &mut Cargo) -> Result<(OwnedFd, Vec<i32>), 
 }
 
 fn instructions(
-    plan: &Plan,
+    plan: &SandboxPlan,
     checked: &Checked,
     status_fd: i32,
     namespaces: Vec<NamespaceCheck>,
@@ -216,7 +217,7 @@ fn instructions(
     }
 }
 
-fn environment(plan: &Plan) -> Vec<(String, String)> {
+fn environment(plan: &SandboxPlan) -> Vec<(String, String)> {
     let own = plan.policy.environment.clone().into_iter();
     if plan.policy.layers.wanted(Layer::Environment) {
         return own.collect();
@@ -227,8 +228,8 @@ fn environment(plan: &Plan) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What stage 2 compares its namespaces with: ours, or the prepared one.
-fn namespace_checks(plan: &Plan, prepared: Option<&OwnedFd>) -> Result<Vec<NamespaceCheck>, Error> {
+/// The namespaces that stage 2 compares with its own: this process's, or the prepared one.
+fn namespace_checks(plan: &SandboxPlan, prepared: Option<&OwnedFd>) -> Result<Vec<NamespaceCheck>, Error> {
     let wanted = |layer| plan.policy.layers.wanted(layer);
     let kinds = [
         ("user", Layer::Bubblewrap, true),
@@ -249,7 +250,7 @@ fn namespace_checks(plan: &Plan, prepared: Option<&OwnedFd>) -> Result<Vec<Names
     }
     if let Some(prepared) = prepared {
         let stat = nix::sys::stat::fstat(prepared)
-            .map_err(|e| doing("look at the prepared network namespace")(e.into()))?;
+            .map_err(|e| doing("fstat of the prepared network namespace")(e.into()))?;
         checks.push(NamespaceCheck {
             kind: "net".to_owned(),
             inode: stat.st_ino,

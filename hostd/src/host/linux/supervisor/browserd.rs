@@ -10,7 +10,9 @@ use crate::host;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
-use sandbox::{Answer, FileRule, HostFacts, Launch, Network, Policy, Program, Sandbox, Stdio, SyscallRule};
+use sandbox::{
+    FileRule, HostFacts, Launch, Network, Policy, Program, Sandbox, Stdio, SyscallErrno, SyscallRule,
+};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -129,7 +131,7 @@ fn no_watching() -> SyscallRule {
     SyscallRule {
         calls: vec!["inotify_init".into(), "inotify_init1".into()],
         when: Vec::new(),
-        answer: Answer::Enosys,
+        answer: SyscallErrno::Enosys,
         reason: "nothing that is watched changes in a clone, and whoever watches takes longer to end".into(),
     }
 }

@@ -177,7 +177,8 @@ impl Supervisor {
     fn start(&self) -> Answer {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         answer(Some(service.get_or_insert_with(|| {
-            Service::start(&self.orders, &self.run).map_err(|error| (error.to_string(), error.not_ready()))
+            Service::start(&self.orders, &self.run)
+                .map_err(|error| (launcher::error_chain(&error), error.not_ready()))
         })))
     }
 

@@ -25,7 +25,7 @@ pub(super) enum ServiceError {
     Launch(#[from] LaunchError),
     #[error(transparent)]
     Sandbox(#[from] sandbox::Error),
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Io { what: String, source: io::Error },
 }
 
