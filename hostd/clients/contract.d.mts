@@ -111,6 +111,8 @@ export interface DestroyResult {
   clone_id: CloneId;
   /** True when there was nothing left to do. */
   already_gone: boolean;
+  /** True when nothing of the clone is left; false when the teardown continues in the background. */
+  complete: boolean;
   /** How long each step took. */
   stages?: StageTiming[];
 }
@@ -297,6 +299,8 @@ export interface DestroyParams {
   name: CloneName;
   /** Its identity, so that a late call cannot hit the next clone of this name. */
   clone_id: CloneId;
+  /** false: answer as soon as egress is cut, nothing in the clone can run any more and the teardown is recorded; the rest continues by itself. */
+  wait?: boolean;
   /** Ask for progress notifications that carry this token. */
   progress_token?: ProgressToken;
 }

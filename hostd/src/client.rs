@@ -219,14 +219,14 @@ impl Client {
     }
 
     /// `browser-clone-destroy`.
-    pub async fn destroy(&self, params: CloneParams) -> Result<DestroyResult, ClientError> {
+    pub async fn destroy(&self, params: DestroyParams) -> Result<DestroyResult, ClientError> {
         self.call(Method::Destroy.name(), &params).await
     }
 
     /// `browser-clone-destroy`, hearing about each step.
     pub async fn destroy_with_progress(
         &self,
-        params: CloneParams,
+        params: DestroyParams,
         heard: impl FnMut(Progress),
     ) -> Result<DestroyResult, ClientError> {
         self.call_with_progress(Method::Destroy, params, |params| &mut params.progress_token, heard).await
@@ -247,14 +247,14 @@ impl Client {
     }
 
     /// `browser-clone-force-unmount`.
-    pub async fn force_unmount(&self, params: CloneParams) -> Result<ForceUnmountResult, ClientError> {
+    pub async fn force_unmount(&self, params: ForceUnmountParams) -> Result<ForceUnmountResult, ClientError> {
         self.call(Method::ForceUnmount.name(), &params).await
     }
 
     /// `browser-clone-force-unmount`, hearing about each step.
     pub async fn force_unmount_with_progress(
         &self,
-        params: CloneParams,
+        params: ForceUnmountParams,
         heard: impl FnMut(Progress),
     ) -> Result<ForceUnmountResult, ClientError> {
         self.call_with_progress(Method::ForceUnmount, params, |params| &mut params.progress_token, heard)

@@ -209,6 +209,8 @@ fn every_command_speaks_json() {
     assert!(data(&lab, &["man"])["man"].as_str().unwrap().contains("hostctl"));
     let gone = data(&lab, &["destroy", "browsertask001"]);
     assert_eq!((&gone["already_gone"], &gone["clone_id"]), (&false.into(), &made["clone"]["clone_id"]));
+    assert_eq!(gone["complete"], true);
+    assert_eq!(data(&lab, &["destroy", "--no-wait", "browsertask001", gone["clone_id"].as_str().unwrap()])["already_gone"], true);
 }
 
 #[test]

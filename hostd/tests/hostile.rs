@@ -49,7 +49,7 @@ impl Honest {
                     let made =
                         client.create(create(format!("h{round}"))).await.expect("an honest create").clone;
                     let clone_id = made.clone_id.unwrap();
-                    let gone = CloneParams { name: made.name, clone_id, progress_token: None };
+                    let gone = DestroyParams::new(made.name, clone_id);
                     client.destroy(gone).await.expect("an honest destroy");
                 }
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -399,11 +399,12 @@ async fn a_user_does_only_what_its_rule_lists() {
         let made = client.create(create("mine")).await.unwrap().clone;
         assert_eq!(made.owner_uid, Some(65_534));
         let clone_id = made.clone_id.clone().unwrap();
-        let the = CloneParams { name: made.name.clone(), clone_id, progress_token: None };
+        let destroy = DestroyParams::new(made.name.clone(), clone_id.clone());
+        let force_unmount = ForceUnmountParams::new(made.name.clone(), clone_id);
         for outcome in [
-            client.destroy(the.clone()).await.err(),
+            client.destroy(destroy).await.err(),
             client.reap(ReapParams::default()).await.err(),
-            client.force_unmount(the.clone()).await.err(),
+            client.force_unmount(force_unmount).await.err(),
         ] {
             let error = outcome.expect("a refusal");
             assert_eq!(error.rpc().expect("hostd's own refusal").code(), ErrorCode::Denied, "{error}");

@@ -11,7 +11,7 @@ use hostd::clock::Clock;
 use hostd::host::fake::{Fault, FaultKind, HostCall};
 use hostd::host::{HostErrorKind, Part};
 use hostd::lifecycle::ProgressSink;
-use rig::{Rig, SLOTS, caller, operator, params, request, slot};
+use rig::{Rig, SLOTS, caller, force_unmount_params, operator, params, request, slot};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -629,10 +629,10 @@ fn a_mount_that_wont_go_is_recorded_and_retried() {
         assert_eq!(rig.states()["browsertask001"], CloneState::Incomplete);
         assert!(rig.host.table().is_empty(), "it has no network while it waits");
 
-        let helped = rig.engine.force_unmount(&operator(), params(&clone), None).await.unwrap();
+        let helped = rig.engine.force_unmount(&operator(), force_unmount_params(&clone), None).await.unwrap();
         assert!(helped.unmounted.is_empty() && !helped.left.is_empty());
         rig.host.unstick_mount(slot(1));
-        let helped = rig.engine.force_unmount(&operator(), params(&clone), None).await.unwrap();
+        let helped = rig.engine.force_unmount(&operator(), force_unmount_params(&clone), None).await.unwrap();
         assert!(!helped.unmounted.is_empty() && helped.left.is_empty());
         rig.settle().await;
         assert_eq!(rig.check_settled("at the end"), 0);
@@ -645,9 +645,9 @@ fn only_a_clone_being_destroyed_is_force_unmounted() {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
         let calls = rig.host.calls();
-        let error = rig.engine.force_unmount(&operator(), params(&clone), None).await.unwrap_err();
+        let error = rig.engine.force_unmount(&operator(), force_unmount_params(&clone), None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotDestroying);
-        let mut other = params(&clone);
+        let mut other = force_unmount_params(&clone);
         other.clone_id = CloneId::random();
         let error = rig.engine.force_unmount(&operator(), other.clone(), None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::WrongClone);
@@ -672,7 +672,7 @@ fn a_mount_under_somebody_elses_jail_stays_recorded_until_that_is_stopped() {
         assert_eq!(rig.host.ours(), BTreeSet::from(["mount browsertask001/root/dev".to_owned()]));
         for error in [
             rig.destroy(&clone).await.unwrap_err(),
-            rig.engine.force_unmount(&operator(), params(&clone), None).await.unwrap_err(),
+            rig.engine.force_unmount(&operator(), force_unmount_params(&clone), None).await.unwrap_err(),
         ] {
             assert_eq!(error.code(), ErrorCode::Incomplete);
             assert!(error.message.contains("stop that first"), "{error:?}");

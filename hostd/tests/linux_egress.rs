@@ -9,7 +9,7 @@ mod daemon;
 mod lab;
 
 use daemon::{Home, create, until};
-use hostd::api::{CloneInfo, CloneParams, EgressHealth, StatusParams};
+use hostd::api::{CloneInfo, DestroyParams, EgressHealth, StatusParams};
 use lab::{
     LIMIT, Lab, PORT, PUBLIC, PUBLIC6, Page, in_private_machine, reaches, resolve, resolves, run, serve,
 };
@@ -176,7 +176,7 @@ fn a_clone_reaches_the_public_and_nothing_else() {
             let client = daemon.client().await;
             for clone in [one, two] {
                 let (name, clone_id) = (clone.name, clone.clone_id.unwrap());
-                client.destroy(CloneParams { name, clone_id, progress_token: None }).await.unwrap();
+                client.destroy(DestroyParams::new(name, clone_id)).await.unwrap();
             }
             daemon.stop().await;
         });

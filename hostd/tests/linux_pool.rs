@@ -8,7 +8,7 @@ mod daemon;
 mod lab;
 
 use daemon::{Daemon, Home, create, until};
-use hostd::api::{CloneInfo, CloneParams, CreateParams, Launch, ListParams, PoolStatus, StatusParams};
+use hostd::api::{CloneInfo, DestroyParams, CreateParams, Launch, ListParams, PoolStatus, StatusParams};
 use hostd::client::Client;
 use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
 use std::fs;
@@ -55,7 +55,7 @@ async fn claim(home: &Home, client: &Client, wish: CreateParams) -> CloneInfo {
 
 async fn destroy(client: &Client, clone: &CloneInfo) {
     let clone_id = clone.clone_id.clone().unwrap();
-    client.destroy(CloneParams { name: clone.name.clone(), clone_id, progress_token: None }).await.unwrap();
+    client.destroy(DestroyParams::new(clone.name.clone(), clone_id)).await.unwrap();
 }
 
 fn slot_number(name: &str) -> u32 {

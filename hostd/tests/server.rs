@@ -22,8 +22,8 @@ fn refused(outcome: Result<impl std::fmt::Debug, ClientError>) -> RpcError {
     outcome.expect_err("a refusal").rpc().expect("hostd's own refusal").clone()
 }
 
-fn the(clone: &CloneInfo) -> CloneParams {
-    CloneParams { name: clone.name.clone(), clone_id: clone.clone_id.clone().unwrap(), progress_token: None }
+fn destroy_params(clone: &CloneInfo) -> DestroyParams {
+    DestroyParams::new(clone.name.clone(), clone.clone_id.clone().unwrap())
 }
 
 #[tokio::test]
@@ -56,14 +56,16 @@ async fn all_seven_methods_answer() {
     let plain = client.status(StatusParams::default()).await.unwrap();
     assert_eq!((plain.findings, plain.metrics), (None, None));
 
-    assert_eq!(refused(client.force_unmount(the(&made.clone)).await).code(), ErrorCode::NotDestroying);
+    let force_unmount =
+        ForceUnmountParams::new(made.clone.name.clone(), made.clone.clone_id.clone().unwrap());
+    assert_eq!(refused(client.force_unmount(force_unmount).await).code(), ErrorCode::NotDestroying);
     let reaped = client.reap(ReapParams { dry_run: true, ..ReapParams::default() }).await.unwrap();
     assert!(reaped.dry_run && reaped.reaped.is_empty(), "{reaped:?}");
     let mut steps = 0;
-    let gone = client.destroy_with_progress(the(&made.clone), |_| steps += 1).await.unwrap();
-    assert!(!gone.already_gone && steps > 0);
-    let again = client.destroy(the(&made.clone)).await.unwrap();
-    assert!(again.already_gone);
+    let gone = client.destroy_with_progress(destroy_params(&made.clone), |_| steps += 1).await.unwrap();
+    assert!(!gone.already_gone && gone.complete && steps > 0);
+    let again = client.destroy(destroy_params(&made.clone)).await.unwrap();
+    assert!(again.already_gone && again.complete);
 
     let document = client.discover().await.unwrap();
     let names: Vec<&str> = document["methods"]
@@ -94,7 +96,7 @@ async fn many_calls_at_once_on_one_connection() {
             "answers are not mixed up"
         );
     }
-    let gone = join_all(made.iter().map(|made| client.destroy(the(&made.clone)))).await;
+    let gone = join_all(made.iter().map(|made| client.destroy(destroy_params(&made.clone)))).await;
     assert!(gone.iter().all(Result::is_ok), "{gone:?}");
     daemon.stop().await;
 }

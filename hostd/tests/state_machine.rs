@@ -12,7 +12,7 @@ use hostd::host::fake::{Fault, FaultKind, HostCall, When};
 use hostd::host::{HostErrorKind, Part};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use rig::{Rig, SLOTS, caller, operator, params, request, slot};
+use rig::{Rig, SLOTS, caller, force_unmount_params, operator, params, request, slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -272,7 +272,7 @@ impl World {
                     let Some(clone) = nth(n).filter(|clone| clone.clone_id.is_some()) else { continue };
                     let was_ready = clone.state == CloneState::Ready;
                     let task = async move {
-                        let result = engine.force_unmount(&operator(), params(&clone), None).await;
+                        let result = engine.force_unmount(&operator(), force_unmount_params(&clone), None).await;
                         Outcome::Unmounted(was_ready, result.map(drop))
                     };
                     tasks.push(tokio::spawn(task));

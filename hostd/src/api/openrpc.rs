@@ -51,9 +51,11 @@ pub fn document() -> Value {
 fn describe(schemas: &mut SchemaGenerator, method: Method) -> Value {
     let (params, result) = match method {
         Method::Create => (params::<CreateParams>(schemas), result::<CreateResult>(schemas)),
-        Method::Destroy => (params::<CloneParams>(schemas), result::<DestroyResult>(schemas)),
+        Method::Destroy => (params::<DestroyParams>(schemas), result::<DestroyResult>(schemas)),
         Method::Reap => (params::<ReapParams>(schemas), result::<ReapResult>(schemas)),
-        Method::ForceUnmount => (params::<CloneParams>(schemas), result::<ForceUnmountResult>(schemas)),
+        Method::ForceUnmount => {
+            (params::<ForceUnmountParams>(schemas), result::<ForceUnmountResult>(schemas))
+        }
         Method::List => (params::<ListParams>(schemas), result::<ListResult>(schemas)),
         Method::Status => (params::<StatusParams>(schemas), result::<StatusResult>(schemas)),
         Method::Discover => (

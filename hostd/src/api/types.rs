@@ -63,10 +63,38 @@ where
     serde_json::from_str(raw.get()).map_err(D::Error::custom)
 }
 
-/// Parameters of `browser-clone-destroy` and `browser-clone-force-unmount`.
+/// Parameters of `browser-clone-destroy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct CloneParams {
+pub struct DestroyParams {
+    /// The clone's name.
+    pub name: CloneName,
+    /// Its identity, so that a late call cannot hit the next clone of this name.
+    pub clone_id: CloneId,
+    /// false: answer as soon as egress is cut, nothing in the clone can run any more and the teardown is recorded; the
+    /// rest continues by itself.
+    #[serde(default = "wait_by_default")]
+    pub wait: bool,
+    /// Ask for progress notifications that carry this token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_token: Option<ProgressToken>,
+}
+
+fn wait_by_default() -> bool {
+    true
+}
+
+impl DestroyParams {
+    /// Destroy this clone and wait until nothing of it is left.
+    pub fn new(name: CloneName, clone_id: CloneId) -> Self {
+        Self { name, clone_id, wait: true, progress_token: None }
+    }
+}
+
+/// Parameters of `browser-clone-force-unmount`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForceUnmountParams {
     /// The clone's name.
     pub name: CloneName,
     /// Its identity, so that a late call cannot hit the next clone of this name.
@@ -74,6 +102,13 @@ pub struct CloneParams {
     /// Ask for progress notifications that carry this token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_token: Option<ProgressToken>,
+}
+
+impl ForceUnmountParams {
+    /// Force the mounts of this clone.
+    pub fn new(name: CloneName, clone_id: CloneId) -> Self {
+        Self { name, clone_id, progress_token: None }
+    }
 }
 
 /// Parameters of `browser-clone-reap`.
@@ -322,6 +357,8 @@ pub struct DestroyResult {
     pub clone_id: CloneId,
     /// True when there was nothing left to do.
     pub already_gone: bool,
+    /// True when nothing of the clone is left; false when the teardown continues in the background.
+    pub complete: bool,
     /// How long each step took.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageTiming>,

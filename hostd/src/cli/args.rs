@@ -71,10 +71,11 @@ The same --request-id again answers the same clone and moves its deadline.")]
     #[command(after_help = "Examples:
   hostctl destroy browsertask001 0f8a5c1e9d3b4a6f8e7d2c1b0a998877
   hostctl destroy browsertask001
+  hostctl destroy --no-wait browsertask001
 
 Scripts should give the clone id that create answered: then a late call cannot hit the next clone
 of this name. Without it hostctl looks the id up first and says so.")]
-    Destroy(CloneArgs),
+    Destroy(DestroyArgs),
 
     /// Take away what is over: unfinished work, passed deadlines, orphans
     #[command(after_help = "Examples:
@@ -212,6 +213,15 @@ pub(super) struct CloneArgs {
     pub(super) name: CloneName,
     /// Its identity, as create answered it [default: looked up in the list]
     pub(super) clone_id: Option<CloneId>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DestroyArgs {
+    #[command(flatten)]
+    pub(super) clone: CloneArgs,
+    /// Return once the clone is cut off, stopped and recorded; the teardown continues in the background
+    #[arg(long)]
+    pub(super) no_wait: bool,
 }
 
 #[derive(Debug, Args)]

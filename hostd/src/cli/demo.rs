@@ -6,7 +6,7 @@ use super::output::{Answer, Failure, Output};
 use super::remote::Remote;
 use super::text::clean;
 use super::visit::visit;
-use crate::api::{CloneParams, CreateParams, ErrorCode};
+use crate::api::{CreateParams, DestroyParams, ErrorCode};
 use serde_json::json;
 use std::io;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: DemoArgs) -> Res
     let clone_id =
         clone.clone_id.clone().ok_or_else(|| Failure::of(ErrorCode::Internal, "hostd names no clone id"))?;
     let gone =
-        client.destroy(CloneParams { name: clone.name.clone(), clone_id, progress_token: None }).await?;
+        client.destroy(DestroyParams::new(clone.name.clone(), clone_id)).await?;
     let failed = |message: String| {
         Failure::of(ErrorCode::StepFailed, message).hint("look at what the clone may reach: hostctl doctor")
     };

@@ -1,22 +1,24 @@
 //! `hostctl destroy` and `hostctl force-unmount`: both name one clone by its identity.
 
-use super::args::CloneArgs;
+use super::args::{CloneArgs, DestroyArgs};
 use super::create::stages;
 use super::output::{Answer, Failure, Output};
 use super::progress::Steps;
 use super::remote::Remote;
 use super::text::clean;
-use crate::api::{CloneId, CloneParams, CloneState, ErrorCode, ListParams};
+use crate::api::{CloneId, CloneState, DestroyParams, ErrorCode, ForceUnmountParams, ListParams};
 use crate::client::Client;
 
-pub(super) async fn destroy(remote: &Remote, output: &Output, args: CloneArgs) -> Result<Answer, Failure> {
+pub(super) async fn destroy(remote: &Remote, output: &Output, args: DestroyArgs) -> Result<Answer, Failure> {
     let client = remote.client().await?;
-    let params = params(&client, output, args).await?;
+    let clone_id = clone_id(&client, output, &args.clone).await?;
+    let params = DestroyParams { wait: !args.no_wait, ..DestroyParams::new(args.clone.name, clone_id) };
     let mut steps = Steps::new(output);
     let result = client.destroy_with_progress(params, |progress| steps.show(&progress)).await?;
-    let mut text = match result.already_gone {
-        true => format!("{} was already gone\n", result.name),
-        false => format!("{} is gone\n", result.name),
+    let mut text = match (result.already_gone, result.complete) {
+        (true, _) => format!("{} was already gone\n", result.name),
+        (false, true) => format!("{} is gone\n", result.name),
+        (false, false) => format!("{} is stopped and cut off; its teardown continues\n", result.name),
     };
     if !steps.seen() {
         text.push_str(&stages(output, &result.stages));
@@ -30,7 +32,8 @@ pub(super) async fn force_unmount(
     args: CloneArgs,
 ) -> Result<Answer, Failure> {
     let client = remote.client().await?;
-    let params = params(&client, output, args).await?;
+    let clone_id = clone_id(&client, output, &args).await?;
+    let params = ForceUnmountParams::new(args.name, clone_id);
     let mut steps = Steps::new(output);
     let result = client.force_unmount_with_progress(params, |progress| steps.show(&progress)).await?;
     let mut text = String::new();
@@ -52,12 +55,11 @@ pub(super) async fn force_unmount(
     Err(Failure::of(ErrorCode::Incomplete, message).hint(hint).with(answer))
 }
 
-async fn params(client: &Client, output: &Output, args: CloneArgs) -> Result<CloneParams, Failure> {
-    let clone_id = match args.clone_id {
-        Some(id) => id,
-        None => look_up(client, output, &args).await?,
-    };
-    Ok(CloneParams { name: args.name, clone_id, progress_token: None })
+async fn clone_id(client: &Client, output: &Output, args: &CloneArgs) -> Result<CloneId, Failure> {
+    match &args.clone_id {
+        Some(id) => Ok(id.clone()),
+        None => look_up(client, output, args).await,
+    }
 }
 
 /// The identity that the name has now. Said aloud, because somebody else may have meant an earlier clone.

@@ -5,7 +5,10 @@ use super::engine::{Caller, Inner, blocking};
 use super::ours::{self, Claim};
 use super::progress::{Listeners, Progress};
 use super::walk::{Ended, Walked};
-use crate::api::{CloneId, CloneParams, DestroyResult, ErrorCode, ForceUnmountResult, Limits, RpcError};
+use crate::api::{
+    CloneId, CloneName, DestroyParams, DestroyResult, ErrorCode, ForceUnmountParams, ForceUnmountResult, Limits,
+    RpcError,
+};
 use crate::host::{Host, ObservedClone, Part, Unmount};
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
@@ -15,33 +18,33 @@ use std::time::Duration;
 
 impl<H: Host> Inner<H> {
     /// Whether this caller may destroy this clone: its owner and operators may.
-    pub(super) fn may_touch(&self, caller: &Caller, params: &CloneParams) -> Result<(), RpcError> {
-        let slot = self.pool_slot(params)?;
+    pub(super) fn may_touch(&self, caller: &Caller, name: &CloneName) -> Result<(), RpcError> {
+        let slot = self.pool_slot(name)?;
         let book = self.book();
         match book.records.get(&slot) {
             Some(record) if !caller.operator && record.owner_uid != caller.uid => Err(RpcError::new(
                 ErrorCode::Denied,
-                format!("{} belongs to another user", params.name),
+                format!("{name} belongs to another user"),
                 "its owner or an operator can destroy it",
             )
-            .about(&params.name)),
+            .about(name)),
             _ => Ok(()),
         }
     }
 
-    fn pool_slot(&self, params: &CloneParams) -> Result<Slot, RpcError> {
-        let slot = self.pool.slot_of_name(params.name.as_str());
-        slot.ok_or_else(|| not_of_this_pool(params.name.as_str(), &self.pool))
+    fn pool_slot(&self, name: &CloneName) -> Result<Slot, RpcError> {
+        let slot = self.pool.slot_of_name(name.as_str());
+        slot.ok_or_else(|| not_of_this_pool(name.as_str(), &self.pool))
     }
 
     /// Take a clone away; absent is success.
     pub(super) async fn destroy(
         self: Arc<Self>,
         caller: Caller,
-        params: CloneParams,
+        params: DestroyParams,
         listeners: Listeners,
     ) -> Result<DestroyResult, RpcError> {
-        let slot = self.pool_slot(&params)?;
+        let slot = self.pool_slot(&params.name)?;
         let names = self.pool.names(slot);
         let _working = self.work_on(slot).await;
         // Not before: what is worked on may be a member, whose making stands still while a caller is served.
@@ -50,6 +53,7 @@ impl<H: Host> Inner<H> {
             name: params.name.clone(),
             clone_id: params.clone_id.clone(),
             already_gone: true,
+            complete: true,
             stages: Vec::new(),
         };
         let record = self.book().records.get(&slot).cloned();
@@ -106,10 +110,10 @@ impl<H: Host> Inner<H> {
     /// Force the mounts of a clone that is being destroyed, and nothing else.
     pub(super) async fn force_unmount(
         self: Arc<Self>,
-        params: CloneParams,
+        params: ForceUnmountParams,
         listeners: Listeners,
     ) -> Result<ForceUnmountResult, RpcError> {
-        let slot = self.pool_slot(&params)?;
+        let slot = self.pool_slot(&params.name)?;
         let names = self.pool.names(slot);
         let _working = self.work_on(slot).await;
         let refuse =

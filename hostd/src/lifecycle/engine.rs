@@ -5,9 +5,9 @@ use super::book::Book;
 use super::progress::{Listeners, ProgressSink};
 use super::refill::Refill;
 use crate::api::{
-    CloneId, CloneName, CloneParams, CloneState, CreateParams, CreateResult, DestroyResult, EgressHealth,
-    ErrorCode, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams, ReapResult,
-    RequestId, RpcError,
+    CloneId, CloneName, CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, EgressHealth,
+    ErrorCode, ForceUnmountParams, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams,
+    ReapResult, RequestId, RpcError,
 };
 use crate::audit::{Actor, Audit, Outcome};
 use crate::clock::Clock;
@@ -252,14 +252,14 @@ impl<H: Host> Engine<H> {
     pub async fn destroy(
         &self,
         caller: &Caller,
-        params: CloneParams,
+        params: DestroyParams,
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
         let about = params.name.clone();
         let request = serde_json::to_value(&params);
         let (inner, who) = (self.0.clone(), caller.clone());
         let work = async move {
-            inner.may_touch(&who, &params)?;
+            inner.may_touch(&who, &params.name)?;
             let key = Key::Destroy(params.name.clone(), params.clone_id.clone());
             let op = inner.clone();
             let work = |listeners| async move { Answer::Destroy(op.destroy(who, params, listeners).await) };
@@ -299,7 +299,7 @@ impl<H: Host> Engine<H> {
     pub async fn force_unmount(
         &self,
         caller: &Caller,
-        params: CloneParams,
+        params: ForceUnmountParams,
         progress: Option<ProgressSink>,
     ) -> Result<ForceUnmountResult, RpcError> {
         let request = serde_json::to_value(&params);

@@ -206,7 +206,7 @@ impl<O: Operations> Shared<O> {
                 })?
             }
             Method::Destroy => {
-                let params: CloneParams = wire::params(method, params)?;
+                let params: DestroyParams = wire::params(method, params)?;
                 let sink = sink(&params.progress_token, progress);
                 self.operation(id, session, move |shared, caller| async move {
                     shared.operations.destroy(&caller, params, sink).await
@@ -220,7 +220,7 @@ impl<O: Operations> Shared<O> {
                 })?
             }
             Method::ForceUnmount => {
-                let params: CloneParams = wire::params(method, params)?;
+                let params: ForceUnmountParams = wire::params(method, params)?;
                 let sink = sink(&params.progress_token, progress);
                 self.operation(id, session, move |shared, caller| async move {
                     shared.operations.force_unmount(&caller, params, sink).await

@@ -144,12 +144,12 @@ impl Operations for Recorder {
     async fn destroy(
         &self,
         _: &Caller,
-        params: CloneParams,
+        params: DestroyParams,
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
         self.record(Method::Destroy, progress);
-        let CloneParams { name, clone_id, .. } = params;
-        Ok(DestroyResult { name, clone_id, already_gone: true, stages: Vec::new() })
+        let DestroyParams { name, clone_id, .. } = params;
+        Ok(DestroyResult { name, clone_id, already_gone: true, complete: true, stages: Vec::new() })
     }
 
     async fn reap(
@@ -165,7 +165,7 @@ impl Operations for Recorder {
     async fn force_unmount(
         &self,
         _: &Caller,
-        params: CloneParams,
+        params: ForceUnmountParams,
         progress: Option<ProgressSink>,
     ) -> Result<ForceUnmountResult, RpcError> {
         self.record(Method::ForceUnmount, progress);

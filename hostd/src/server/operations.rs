@@ -20,7 +20,7 @@ pub trait Operations: Send + Sync + 'static {
     fn destroy(
         &self,
         caller: &Caller,
-        params: CloneParams,
+        params: DestroyParams,
         progress: Option<ProgressSink>,
     ) -> impl Future<Output = Result<DestroyResult, RpcError>> + Send;
 
@@ -36,7 +36,7 @@ pub trait Operations: Send + Sync + 'static {
     fn force_unmount(
         &self,
         caller: &Caller,
-        params: CloneParams,
+        params: ForceUnmountParams,
         progress: Option<ProgressSink>,
     ) -> impl Future<Output = Result<ForceUnmountResult, RpcError>> + Send;
 
@@ -69,7 +69,7 @@ impl<H: Host> Operations for Engine<H> {
     async fn destroy(
         &self,
         caller: &Caller,
-        params: CloneParams,
+        params: DestroyParams,
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
         Engine::destroy(self, caller, params, progress).await
@@ -87,7 +87,7 @@ impl<H: Host> Operations for Engine<H> {
     async fn force_unmount(
         &self,
         caller: &Caller,
-        params: CloneParams,
+        params: ForceUnmountParams,
         progress: Option<ProgressSink>,
     ) -> Result<ForceUnmountResult, RpcError> {
         Engine::force_unmount(self, caller, params, progress).await

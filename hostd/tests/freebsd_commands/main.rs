@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use hostd::api::{CloneInfo, CloneParams, CreateParams, ReapParams, Severity};
+use hostd::api::{CloneInfo, CreateParams, DestroyParams, ReapParams, Severity};
 use hostd::audit::Audit;
 use hostd::clock::SystemClock;
 use hostd::config::{Config, JailDriver};
@@ -136,11 +136,7 @@ impl Lab {
     }
 
     async fn destroy(&self, clone: &CloneInfo) {
-        let params = CloneParams {
-            name: clone.name.clone(),
-            clone_id: clone.clone_id.clone().unwrap(),
-            progress_token: None,
-        };
+        let params = DestroyParams::new(clone.name.clone(), clone.clone_id.clone().unwrap());
         self.engine.destroy(&Caller::hostd("test"), params, None).await.unwrap();
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::daemon::{Daemon, Home, create, until};
 use crate::lab::Lab;
-use hostd::api::{CloneInfo, CloneParams, CreateParams, ListParams};
+use hostd::api::{CloneInfo, DestroyParams, CreateParams, ListParams};
 use hostd::client::{Client, ClientError};
 
 /// A home for a daemon that drives this machine, with these settings on top.
@@ -28,9 +28,9 @@ pub async fn made_as(client: &Client, params: CreateParams, home: &Home) -> Clon
     created.unwrap_or_else(|error| panic!("create: {error:?}\n{}", home.log())).clone
 }
 
-pub fn params(clone: &CloneInfo) -> CloneParams {
+pub fn params(clone: &CloneInfo) -> DestroyParams {
     let clone_id = clone.clone_id.clone().expect("an id");
-    CloneParams { name: clone.name.clone(), clone_id, progress_token: None }
+    DestroyParams::new(clone.name.clone(), clone_id)
 }
 
 pub async fn destroy(client: &Client, clone: &CloneInfo) {

@@ -5,7 +5,7 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-use hostd::api::{CloneInfo, CloneParams, CloneState, CreateParams, ListParams};
+use hostd::api::{CloneInfo, DestroyParams, CloneState, CreateParams, ListParams};
 use hostd::client::Client;
 use std::collections::BTreeSet;
 use std::fs;
@@ -210,7 +210,7 @@ pub fn create(id: &str) -> CloneInfo {
 
 pub fn destroy(clone: &CloneInfo) {
     let clone_id = clone.clone_id.clone().expect("an id");
-    let params = CloneParams { name: clone.name.clone(), clone_id, progress_token: None };
+    let params = DestroyParams::new(clone.name.clone(), clone_id);
     let gone = ask(async |client| client.destroy(params).await);
     gone.unwrap_or_else(|error| panic!("destroy {}: {error:?}\n{}", clone.name, journal()));
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{
-    CloneInfo, CloneName, CloneParams, CloneState, CreateParams, CreateResult, DestroyResult, Flavor,
+    CloneInfo, CloneName, CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, Flavor, ForceUnmountParams,
     ListParams, ReapParams, ReapResult, RpcError,
 };
 use hostd::audit::{Actor, Audit};
@@ -219,8 +219,12 @@ impl Rig {
     }
 }
 
-pub fn params(clone: &CloneInfo) -> CloneParams {
-    CloneParams { name: clone.name.clone(), clone_id: clone.clone_id.clone().unwrap(), progress_token: None }
+pub fn params(clone: &CloneInfo) -> DestroyParams {
+    DestroyParams::new(clone.name.clone(), clone.clone_id.clone().unwrap())
+}
+
+pub fn force_unmount_params(clone: &CloneInfo) -> ForceUnmountParams {
+    ForceUnmountParams::new(clone.name.clone(), clone.clone_id.clone().unwrap())
 }
 
 async fn open(host: &FakeHost, config: &Arc<Config>, clock: &Arc<TestClock>) -> Engine<FakeHost> {

@@ -8,7 +8,7 @@
 
 use crate::daemon::{Daemon, Home};
 use crate::lab::{Lab, in_private_machine};
-use hostd::api::{CloneId, CloneInfo, CloneParams, EgressHealth, Finding, SnapshotName};
+use hostd::api::{CloneId, CloneInfo, DestroyParams, EgressHealth, Finding, SnapshotName};
 use hostd::client::Client;
 use hostd::config::{self, Config};
 use hostd::host::fake::FakeHost;
@@ -194,9 +194,9 @@ pub async fn patient(daemon: &Daemon) -> Client {
     daemon.client().await.with_timeout(PATIENCE)
 }
 
-pub fn params(clone: &CloneInfo) -> CloneParams {
+pub fn params(clone: &CloneInfo) -> DestroyParams {
     let clone_id = clone.clone_id.clone().expect("an id");
-    CloneParams { name: clone.name.clone(), clone_id, progress_token: None }
+    DestroyParams::new(clone.name.clone(), clone_id)
 }
 
 /// A process that keeps a clone busy until it is dropped.
