@@ -6,7 +6,7 @@
 
 use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
-use crate::slot::{Slots, Slot};
+use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -402,7 +402,8 @@ mod tests {
         fs::write(folder.join("slot-004.json"), &text).unwrap();
         fs::write(folder.join(".tmp-half"), "{").unwrap();
         let (_, found) = Store::open(dir.path(), &pool()).unwrap();
-        let told: Vec<bool> = found.values().map(|found| matches!(found, StoredRecord::Unreadable(_))).collect();
+        let told: Vec<bool> =
+            found.values().map(|found| matches!(found, StoredRecord::Unreadable(_))).collect();
         assert_eq!(told, [true, true, true, true]);
         let StoredRecord::Unreadable(why) = &found[&Slot::new(4).unwrap()] else { panic!() };
         assert!(why.contains("slot-004.json") && why.contains("about slot 001"), "{why}");

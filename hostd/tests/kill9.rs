@@ -18,7 +18,7 @@ use common::wire::{CallError, Refused, Wire, wait_for};
 use common::{Daemon, Lab, Random};
 use hostd::host::Part;
 use hostd::host::fake::FakeHost;
-use hostd::slot::{Slots, Slot};
+use hostd::slot::{Slot, Slots};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

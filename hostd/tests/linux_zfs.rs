@@ -16,7 +16,7 @@ use hostd::host::command::{Tools, runs_of};
 use hostd::host::linux::LinuxHost;
 use hostd::host::zfs::Zfs;
 use hostd::host::{CloneSpec, Host, HostErrorKind, Identity, Part, Unmount};
-use hostd::slot::{Slots, Slot};
+use hostd::slot::{Slot, Slots};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;

@@ -280,9 +280,11 @@ impl HostError {
 /// An error with all its sources in one line: `object: message: cause: cause of the cause`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    for source in std::iter::successors(error.source(), |source| source.source()) {
+    let mut next = error.source();
+    while let Some(source) = next {
         text.push_str(": ");
         text.push_str(&source.to_string());
+        next = source.source();
     }
     text
 }

@@ -90,7 +90,11 @@ impl<H: Host> Inner<H> {
         failed.map_or(Ok(service), Err)
     }
 
-    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> Result<Option<ServiceEndpoint>, HostError> {
+    pub(super) async fn run_step(
+        &self,
+        step: Step,
+        spec: &CloneSpec,
+    ) -> Result<Option<ServiceEndpoint>, HostError> {
         let name = spec.names.name.as_str();
         let answer = self.bounded(name, step.ensure(&self.host, spec)).await?;
         if self.host.answers_for(step.part()) {

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::host::Host;
 use crate::metrics::Metrics;
 use crate::record::{Record, Store, StoreError};
-use crate::slot::{Slots, SlotsError, Slot};
+use crate::slot::{Slot, Slots, SlotsError};
 use crate::timing;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};

@@ -4,7 +4,7 @@
 //! looks like ours, is never touched, and neither is what hangs on it.
 
 use crate::api::CloneId;
-use crate::host::{Identity, ObservedJail, ObservedNetwork, ObservedClone, ObservedStorage};
+use crate::host::{Identity, ObservedClone, ObservedJail, ObservedNetwork, ObservedStorage};
 
 /// On what grounds something in a slot is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

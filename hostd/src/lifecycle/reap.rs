@@ -325,7 +325,8 @@ impl<H: Host> Inner<H> {
         };
         if params.dry_run {
             for (slot, reason) in due {
-                let why = plan.assessments.get(&slot).map(|assessment| assessment.why.clone()).unwrap_or_default();
+                let why =
+                    plan.assessments.get(&slot).map(|assessment| assessment.why.clone()).unwrap_or_default();
                 result.reaped.push(line(slot, Some(reason), why, Vec::new()));
             }
             for id in self.book().seen.aside.iter().filter(|_| only.is_none()) {
@@ -375,7 +376,12 @@ impl<H: Host> Inner<H> {
     }
 
     /// The assessment on one slot by a look at it alone.
-    pub(super) fn judge_alone(&self, slot: Slot, seen: &ObservedClone, working: &BTreeSet<Slot>) -> SlotAssessment {
+    pub(super) fn judge_alone(
+        &self,
+        slot: Slot,
+        seen: &ObservedClone,
+        working: &BTreeSet<Slot>,
+    ) -> SlotAssessment {
         let now = self.clock.now();
         let book = self.book();
         let inventory = Inventory {

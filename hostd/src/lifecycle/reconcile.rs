@@ -15,7 +15,7 @@ use crate::api::{CloneId, CloneState, EgressHealth, Flavor, ReapReason};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, Inventory, ObservedClone};
 use crate::record::{Phase, Record};
-use crate::slot::{Slots, Slot};
+use crate::slot::{Slot, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -174,7 +174,12 @@ fn judge_record(record: &Record, seen: &ObservedClone, facts: &Facts<'_>, rules:
             };
             let text = format!("its destroy ({why}) is not finished: it {tried}");
             let problem = (!errors.is_empty()).then(|| errors.join("; "));
-            SlotAssessment { state, problem, decision: Decision::Reap(ReapReason::DestroyUnfinished), why: text }
+            SlotAssessment {
+                state,
+                problem,
+                decision: Decision::Reap(ReapReason::DestroyUnfinished),
+                why: text,
+            }
         }
         Phase::Quarantined { freed, .. } => judge_quarantined(record, freed, seen, facts, rules),
         Phase::Pooled { .. } if !record.pool => {
@@ -235,8 +240,12 @@ fn judge_quarantined(
     facts: &Facts<'_>,
     rules: &Rules,
 ) -> SlotAssessment {
-    let assessment =
-        |decision, why: String| SlotAssessment { state: CloneState::Quarantined, problem: None, decision, why };
+    let assessment = |decision, why: String| SlotAssessment {
+        state: CloneState::Quarantined,
+        problem: None,
+        decision,
+        why,
+    };
     let mine = Claim::Clone(&record.clone_id).ours(seen);
     if !mine.is_absent() && !ours::only_dying(&mine) {
         let back: Vec<&str> = mine.parts().into_iter().map(|part| part.word()).collect();

@@ -161,7 +161,13 @@ fn an_empty_host_needs_nothing() {
     let plan = Host::new().plan();
     assert_eq!(
         plan,
-        ReconcilePlan { assessments: BTreeMap::new(), reap: vec![], release: vec![], repairs: vec![], alarm: None }
+        ReconcilePlan {
+            assessments: BTreeMap::new(),
+            reap: vec![],
+            release: vec![],
+            repairs: vec![],
+            alarm: None
+        }
     );
 }
 

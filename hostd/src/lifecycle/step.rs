@@ -41,7 +41,11 @@ impl Step {
     }
 
     /// Make it so. The service answers where it is.
-    pub(super) async fn ensure<H: Host>(self, host: &H, spec: &CloneSpec) -> HostResult<Option<ServiceEndpoint>> {
+    pub(super) async fn ensure<H: Host>(
+        self,
+        host: &H,
+        spec: &CloneSpec,
+    ) -> HostResult<Option<ServiceEndpoint>> {
         match self {
             Step::Storage => host.ensure_storage(spec).await?,
             Step::Limits => host.ensure_limits(spec).await?,

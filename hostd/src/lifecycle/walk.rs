@@ -7,7 +7,7 @@ use super::engine::Inner;
 use super::ours::{self, Claim};
 use super::progress::Progress;
 use crate::api::{CloneId, StageTiming};
-use crate::host::{Host, HostError, HostErrorKind, HostResult, ObservedClone, Part, ProcessSignal, Unmount};
+use crate::host::{Host, HostError, HostErrorKind, HostResult, ObservedClone, Part, Unmount};
 use crate::slot::SlotNames;
 use crate::timing;
 use std::time::Duration;
@@ -34,8 +34,6 @@ pub(super) struct Walked {
     pub(super) stages: Vec<StageTiming>,
 }
 
-/// How long processes get between TERM and KILL, and after KILL.
-const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 /// Everything but the processes: to find them all of the host's are read, and a jail that runs is stopped anyway.
 const FIRST_LOOK: [Part; 6] =
     [Part::Storage, Part::Mounts, Part::Limits, Part::Network, Part::Egress, Part::Jail];
@@ -81,14 +79,9 @@ impl<H: Host> Walk<'_, H> {
 
         let Some(first) = self.look_at_all(&FIRST_LOOK).await else { return Ended::Incomplete };
         let seen = self.claim.ours(&first);
-        if seen.frozen {
-            // What stands still does not hear that it shall end.
-            self.step("thaw", host.thaw(names)).await;
-        }
         let jail_runs = seen.jail.as_ref().is_some_and(|jail| !jail.dying);
         if jail_runs || self.has_processes().await {
-            self.step("service", host.stop_service(names)).await;
-            self.end_processes().await;
+            self.step("processes", host.end_processes(names)).await;
         }
         // The jail may have gone with what ran in it.
         let later = self.look_at_all(&[Part::Mounts, Part::Storage, Part::Jail]).await.unwrap_or(first);
@@ -117,24 +110,6 @@ impl<H: Host> Walk<'_, H> {
             self.step("egress", host.cut_egress(names)).await;
         }
         self.verify().await
-    }
-
-    /// TERM, and KILL for what does not listen; both only to processes proven to be inside.
-    async fn end_processes(&mut self) {
-        let (inner, names) = (self.inner, self.names);
-        for (step, signal) in [("terminate", ProcessSignal::Term), ("kill", ProcessSignal::Kill)] {
-            if !self.has_processes().await {
-                return;
-            }
-            self.step(step, inner.host.signal_processes(names, signal)).await;
-            let mut pause = FIRST_PAUSE;
-            let mut waited = Duration::ZERO;
-            while waited < PROCESS_PATIENCE && self.has_processes().await {
-                tokio::time::sleep(pause).await;
-                waited += pause;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
     }
 
     async fn has_processes(&mut self) -> bool {

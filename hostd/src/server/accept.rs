@@ -3,8 +3,8 @@
 use super::connection;
 use super::dispatch::{SOON, Session, Shared};
 use super::listener::Listener;
-use super::operations::Operations;
 use super::log_throttle::LogThrottle;
+use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
 use crate::platform;
 use crate::wire;

@@ -8,8 +8,8 @@
 use super::connections::Ticket;
 use super::dispatch::{Handled, Pending, ProgressLines, SOON, Session, Shared, shutting_down};
 use super::framing::{LineReader, LineWriter};
-use super::operations::Operations;
 use super::log_throttle::LogThrottle;
+use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
 use crate::wire;
 use serde_json::value::RawValue;

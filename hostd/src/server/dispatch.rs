@@ -7,9 +7,9 @@
 
 use super::access::{Access, Grant};
 use super::connections::Connections;
+use super::log_throttle::LogThrottle;
 use super::operations::Operations;
 use super::rate::CreateRate;
-use super::log_throttle::LogThrottle;
 use crate::api::*;
 use crate::audit::Actor;
 use crate::config::Config;

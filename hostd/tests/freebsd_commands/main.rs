@@ -14,7 +14,7 @@ use hostd::host::Host;
 use hostd::host::freebsd::{FreebsdHost, egress};
 use hostd::lifecycle::{Caller, Engine, Setup};
 use hostd::metrics::Metrics;
-use hostd::slot::{Slots, Slot};
+use hostd::slot::{Slot, Slots};
 use std::fmt::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use hostd::config::Config;
 use hostd::host::fake::{FakeHost, SimulatedCrash, quiet_crashes};
 use hostd::lifecycle::{Caller, Engine, Setup};
 use hostd::metrics::Metrics;
-use hostd::slot::{Slots, Slot};
+use hostd::slot::{Slot, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};

@@ -13,11 +13,9 @@ use hostd::client::Client;
 use hostd::config::{self, Config};
 use hostd::host::fake::FakeHost;
 use hostd::host::linux::LinuxHost;
-use hostd::host::{
-    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount,
-};
+use hostd::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
 use hostd::server::daemon;
-use hostd::slot::{Slots, SlotNames};
+use hostd::slot::{SlotNames, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -338,12 +336,16 @@ impl Host for Half {
         self.fake.cut_egress(names).await
     }
 
-    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
-        self.fake.stop_service(names).await
+    async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
+        self.fake.end_processes(names).await
     }
 
-    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        self.fake.signal_processes(names, signal).await
+    async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        self.fake.freeze(names).await
+    }
+
+    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        self.fake.thaw(names).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

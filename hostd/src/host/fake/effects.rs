@@ -6,7 +6,7 @@
 use super::world::{Dying, Jail, Mark, Pair, Place, Storage, Stuck, Table, World};
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::Moment;
-use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ProcessSignal, ServiceEndpoint, Unmount};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ServiceEndpoint, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -320,36 +320,24 @@ impl World {
         Ok(service(names))
     }
 
-    pub(super) fn begin_stop_service(&mut self, names: &SlotNames) -> HostResult<()> {
+    /// The service is asked to stop. Processes that ignore SIGTERM, and frozen ones, stay.
+    pub(super) fn begin_end_processes(&mut self, names: &SlotNames) -> HostResult<()> {
         let place = self.place(names.slot);
         place.refuse_foreign_jail(names)?;
         if let Some(jail) = &mut place.jail {
             jail.service_ready = false;
+            if !jail.ignores_term && !jail.frozen {
+                jail.processes.pop_first();
+            }
         }
         Ok(())
     }
 
-    pub(super) fn stop_service(&mut self, names: &SlotNames) -> HostResult<()> {
-        self.signal(names, ProcessSignal::Term)
-    }
-
-    pub(super) fn begin_signal(&mut self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        let place = self.place(names.slot);
-        place.refuse_foreign_jail(names)?;
-        if let Some(jail) = &mut place.jail
-            && jail.obeys(signal)
-        {
-            jail.processes.pop_first();
-        }
-        Ok(())
-    }
-
-    pub(super) fn signal(&mut self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        if let Some(jail) = &mut self.place(names.slot).jail
-            && jail.obeys(signal)
-        {
+    /// The processes that are left are killed, frozen ones too.
+    pub(super) fn end_processes(&mut self, names: &SlotNames) -> HostResult<()> {
+        if let Some(jail) = &mut self.place(names.slot).jail {
             jail.processes.clear();
-            jail.service_ready = false;
+            (jail.service_ready, jail.frozen) = (false, false);
         }
         Ok(())
     }
@@ -448,17 +436,6 @@ impl Place {
         }
         if let Some(pair) = self.network.as_mut().filter(|pair| pair.mark != Mark::Foreign) {
             (pair.in_jail, pair.configured) = (false, false);
-        }
-    }
-}
-
-impl Jail {
-    fn obeys(&self, signal: ProcessSignal) -> bool {
-        match signal {
-            ProcessSignal::Kill => true,
-            // What is frozen hears it only when it goes on.
-            ProcessSignal::Term => !self.ignores_term && !self.frozen,
-            ProcessSignal::Stop | ProcessSignal::Continue => false,
         }
     }
 }

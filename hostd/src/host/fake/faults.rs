@@ -45,8 +45,7 @@ host_calls! {
     EnsureJail "ensure_jail" true;
     EnsureService "ensure_service" true;
     CutEgress "cut_egress" true;
-    StopService "stop_service" true;
-    SignalProcesses "signal_processes" true;
+    EndProcesses "end_processes" true;
     Freeze "freeze" true;
     Thaw "thaw" true;
     Unmount "unmount" true;

@@ -7,8 +7,8 @@ use super::{FakeHost, lock};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, Severity, SnapshotName};
 use crate::clock::Moment;
 use crate::host::{
-    CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ProcessSignal,
-    ServiceEndpoint, Unmount,
+    CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint,
+    Unmount,
 };
 use crate::slot::{Slot, SlotNames};
 use std::collections::BTreeMap;
@@ -248,16 +248,10 @@ impl Host for FakeHost {
         self.effect(HostCall::CutEgress, Some(names.slot), remove, kill, ()).await
     }
 
-    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
-        let ask = |world: &mut World| world.begin_stop_service(names);
-        let stop = |world: &mut World| world.stop_service(names);
-        self.effect(HostCall::StopService, Some(names.slot), ask, stop, ()).await
-    }
-
-    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        let one = |world: &mut World| world.begin_signal(names, signal);
-        let all = |world: &mut World| world.signal(names, signal);
-        self.effect(HostCall::SignalProcesses, Some(names.slot), one, all, ()).await
+    async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
+        let ask = |world: &mut World| world.begin_end_processes(names);
+        let kill = |world: &mut World| world.end_processes(names);
+        self.effect(HostCall::EndProcesses, Some(names.slot), ask, kill, ()).await
     }
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {

@@ -4,9 +4,7 @@ use super::*;
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::Moment;
 use crate::config::PoolConfig;
-use crate::host::{
-    CloneSpec, Host, HostErrorKind, HostResult, Identity, ObservedClone, Part, ProcessSignal, Unmount,
-};
+use crate::host::{CloneSpec, Host, HostErrorKind, HostResult, Identity, ObservedClone, Part, Unmount};
 use crate::slot::Slot;
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
@@ -50,13 +48,12 @@ const ENSURES: [HostCall; 6] = [
 ];
 
 /// The removals in the order of the destroy walk.
-const REMOVALS: [HostCall; 8] = [
+const REMOVALS: [HostCall; 7] = [
     HostCall::CutEgress,
-    HostCall::StopService,
-    HostCall::SignalProcesses,
+    HostCall::EndProcesses,
     HostCall::Unmount,
-    HostCall::StopJail,
     HostCall::RemoveNetwork,
+    HostCall::StopJail,
     HostCall::RemoveLimits,
     HostCall::DestroyStorage,
 ];
@@ -84,8 +81,7 @@ async fn call(host: &FakeHost, call: HostCall, spec: &CloneSpec) -> HostResult<(
         HostCall::EnsureJail => host.ensure_jail(spec).await,
         HostCall::EnsureService => host.ensure_service(spec).await.map(drop),
         HostCall::CutEgress => host.cut_egress(names).await,
-        HostCall::StopService => host.stop_service(names).await,
-        HostCall::SignalProcesses => host.signal_processes(names, ProcessSignal::Kill).await,
+        HostCall::EndProcesses => host.end_processes(names).await,
         HostCall::Unmount => host.unmount(names, Unmount::Gentle).await,
         HostCall::StopJail => host.stop_jail(names).await,
         HostCall::RemoveNetwork => host.remove_network(names).await,
@@ -104,8 +100,7 @@ async fn prepare(host: &FakeHost, wanted: HostCall, spec: &CloneSpec) {
     match wanted {
         HostCall::RepairEgress => host.flush_rules(),
         HostCall::Thaw => host.freeze(&spec.names).await.unwrap(),
-        // Let the kill and the stop find processes: without the service having been stopped.
-        HostCall::Unmount => host.signal_processes(&spec.names, ProcessSignal::Kill).await.unwrap(),
+        HostCall::Unmount => host.end_processes(&spec.names).await.unwrap(),
         HostCall::DestroyStorage | HostCall::MoveStorageAside => {
             host.stop_jail(&spec.names).await.unwrap();
         }
@@ -279,10 +274,8 @@ async fn half_an_effect_is_seen_as_half() {
     assert_eq!((clone.processes.len(), answers(&host, &spec()).await), (2, false));
     let (host, clone) = half(HostCall::CutEgress).await;
     assert!(!clone.egress && host.ours().contains("state browsertask001"), "connections live on");
-    let (host, clone) = half(HostCall::StopService).await;
-    assert_eq!((clone.processes.len(), answers(&host, &spec()).await), (2, false));
-    let (_, clone) = half(HostCall::SignalProcesses).await;
-    assert_eq!(clone.processes.len(), 1);
+    let (host, clone) = half(HostCall::EndProcesses).await;
+    assert_eq!((clone.processes.len(), answers(&host, &spec()).await), (1, false));
     let (_, clone) = half(HostCall::Unmount).await;
     assert_eq!(clone.mounts, BTreeSet::from(["root/dev".to_owned()]), "the deepest went first");
     let (_, clone) = half(HostCall::StopJail).await;
@@ -390,10 +383,10 @@ async fn busy_storage_goes_in_the_order_of_its_holders() {
     busy().await; // mounts, processes, a jail
     assert_eq!(host.unmount(names, Unmount::Gentle).await.unwrap_err().kind, HostErrorKind::Busy);
     host.ignore_term(slot());
-    host.stop_service(names).await.unwrap();
-    host.signal_processes(names, ProcessSignal::Term).await.unwrap();
-    assert_eq!(seen(&host, &spec).await.processes.len(), 2, "TERM is ignored");
-    host.signal_processes(names, ProcessSignal::Kill).await.unwrap();
+    host.inject(Fault::once(HostCall::EndProcesses, FaultKind::Half));
+    host.end_processes(names).await.unwrap_err();
+    assert_eq!(seen(&host, &spec).await.processes.len(), 2, "SIGTERM is ignored");
+    host.end_processes(names).await.unwrap();
     assert_eq!(seen(&host, &spec).await.processes.len(), 0);
     busy().await; // mounts, a jail
     host.unmount(names, Unmount::Gentle).await.unwrap();
@@ -430,7 +423,7 @@ async fn a_dying_jail_is_seen_for_its_polls_and_a_new_one_runs_beside_it() {
 async fn a_stuck_mount_goes_by_force_or_not_at_all() {
     let (host, spec) = (host(), spec());
     make(&host, &spec).await;
-    host.signal_processes(&spec.names, ProcessSignal::Kill).await.unwrap();
+    host.end_processes(&spec.names).await.unwrap();
     host.stick_mount(slot(), true);
     assert_eq!(host.unmount(&spec.names, Unmount::Gentle).await.unwrap_err().kind, HostErrorKind::Busy);
     host.stop_jail(&spec.names).await.unwrap();

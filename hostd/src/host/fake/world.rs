@@ -5,8 +5,8 @@
 
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::{Moment, Stamp};
-use crate::host::{Identity, Inventory, ObservedJail, ObservedNetwork, ObservedClone, Part, ObservedStorage};
-use crate::slot::{Slots, Slot};
+use crate::host::{Identity, Inventory, ObservedClone, ObservedJail, ObservedNetwork, ObservedStorage, Part};
+use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -208,7 +208,13 @@ impl World {
     }
 
     /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
-    pub(super) fn observe(&mut self, pool: &Slots, slot: Slot, parts: &[Part], now: &Moment) -> ObservedClone {
+    pub(super) fn observe(
+        &mut self,
+        pool: &Slots,
+        slot: Slot,
+        parts: &[Part],
+        now: &Moment,
+    ) -> ObservedClone {
         let ip = pool.names(slot).ip;
         let (member, connected) = (self.firewall.is_member(ip), self.firewall.states.contains(&ip));
         let mut seen = ObservedClone::default();

@@ -19,7 +19,7 @@
 use super::files::{Folder, NotPlain};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 

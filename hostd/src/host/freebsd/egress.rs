@@ -18,7 +18,7 @@ use crate::api::EgressHealth;
 use crate::config::Config;
 use crate::host::command::{Command, Outcome};
 use crate::host::{HostError, HostErrorKind, HostResult};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use ipnet::IpNet;
 use pf::pfctl::{self, Failure, Finding, Observed};
 use pf::{Policy, PolicySpec, pf_conf};

@@ -40,12 +40,13 @@ mod tests;
 
 use super::command::{Tool, Tools};
 use super::zfs::Zfs;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount};
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use inventory::Glance;
+use service::ProcessSignal;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -238,12 +239,16 @@ impl Host for FreebsdHost {
         self.0.cut(names).await
     }
 
-    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
-        self.0.ask_to_stop(names).await
+    async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.end_processes(names).await
     }
 
-    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        self.0.signal(names, signal).await
+    async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.signal(names, ProcessSignal::Stop).await
+    }
+
+    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        self.0.signal(names, ProcessSignal::Continue).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

@@ -9,7 +9,7 @@ use super::interfaces::{self, Interface};
 use super::{Inner, commands};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, ObservedNetwork};
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 use std::collections::BTreeSet;
 
 /// Which interfaces are a slot's.
@@ -114,7 +114,9 @@ impl Inner {
         };
         let all = self.interfaces().await?;
         match self.network.seen(&all, &spec.names) {
-            Some(ObservedNetwork { identity: Identity::Clone(id), complete: true }) if id == spec.clone_id => {
+            Some(ObservedNetwork { identity: Identity::Clone(id), complete: true })
+                if id == spec.clone_id =>
+            {
                 return Ok(());
             }
             Some(ObservedNetwork { identity: Identity::Clone(id), .. }) if id != spec.clone_id => {

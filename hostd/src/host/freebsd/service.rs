@@ -8,7 +8,7 @@ use super::errors::{Meaning, digits, meaning, refused};
 use super::files::Folder;
 use super::processes::{self, Process};
 use super::{Inner, commands, conf, jails};
-use crate::host::{HostError, HostErrorKind, HostResult, ProcessSignal, ServiceEndpoint, cdp_endpoint};
+use crate::host::{HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint};
 use crate::slot::SlotNames;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -28,6 +28,18 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 const PID_FILE: usize = 16;
 /// More of an answer is not read.
 const ANSWER: usize = 4096;
+
+/// How long processes get between SIGTERM and SIGKILL, and after SIGKILL.
+const SIGNAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The signals that are sent into a clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProcessSignal {
+    Term,
+    Kill,
+    Stop,
+    Continue,
+}
 
 impl Inner {
     pub(super) async fn processes(&self) -> HostResult<Vec<Process>> {
@@ -57,6 +69,50 @@ impl Inner {
                 Ok(())
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// End everything inside: browserd's rc.d script first, then SIGTERM, then SIGKILL. Stopped processes are resumed
+    /// first, because a stopped process handles no SIGTERM.
+    pub(super) async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
+        let inside = self.inside(names).await?;
+        if inside.is_empty() {
+            return Ok(());
+        }
+        self.signal(names, ProcessSignal::Continue).await?;
+        if let Err(error) = self.ask_to_stop(names).await {
+            tracing::warn!(clone = %names.name, %error, "browserd cannot be asked to stop; its processes are signalled");
+        }
+        for signal in [ProcessSignal::Term, ProcessSignal::Kill] {
+            if self.inside(names).await?.is_empty() {
+                return Ok(());
+            }
+            self.signal(names, signal).await?;
+            if self.wait_for_end(names).await? {
+                return Ok(());
+            }
+        }
+        Err(HostError::new(
+            HostErrorKind::Busy,
+            format!("processes of {}", names.name),
+            "they are still there after SIGKILL",
+            "inspect them with ps -J; a process in state D waits for a disk",
+        ))
+    }
+
+    /// Whether the clone's processes end within [`SIGNAL_TIMEOUT`].
+    async fn wait_for_end(&self, names: &SlotNames) -> HostResult<bool> {
+        let (mut pause, mut waited) = (PAUSE, Duration::ZERO);
+        loop {
+            if self.inside(names).await?.is_empty() {
+                return Ok(true);
+            }
+            if waited >= SIGNAL_TIMEOUT {
+                return Ok(false);
+            }
+            tokio::time::sleep(pause).await;
+            waited += pause;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

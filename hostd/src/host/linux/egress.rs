@@ -9,7 +9,7 @@ use super::network;
 use crate::api::EgressHealth;
 use crate::config::EgressConfig;
 use crate::host::{HostError, HostErrorKind, HostResult};
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 use pf::linux::{Firewall, FirewallError};
 use pf::{Policy, PolicySpec};
 use std::collections::{BTreeMap, BTreeSet};

@@ -47,7 +47,9 @@ impl LimitBackend {
     pub(super) fn word(&self) -> String {
         match self {
             LimitBackend::Cgroup(parent) => format!("cgroup v2 below {}", parent.display()),
-            LimitBackend::Rlimits { .. } => "rlimits and pid namespace (memory and cpu are not bounded)".to_owned(),
+            LimitBackend::Rlimits { .. } => {
+                "rlimits and pid namespace (memory and cpu are not bounded)".to_owned()
+            }
         }
     }
 
@@ -88,8 +90,10 @@ impl LimitBackend {
     /// Put the limits in place.
     pub(super) fn ensure(&self, demand: LimitsDemand, spec: &CloneSpec, run: &Path) -> HostResult<()> {
         let name = spec.names.name.as_str();
-        let what =
-            ErrorContext { object: format!("limits of {name}"), hint: "hostctl doctor tells what the kernel lacks" };
+        let what = ErrorContext {
+            object: format!("limits of {name}"),
+            hint: "hostctl doctor tells what the kernel lacks",
+        };
         let not_ready = |why| doing(what.object.clone(), "keep the limits", HostErrorKind::NotReady, why);
         match (self, demand) {
             (LimitBackend::Cgroup(parent), _) => cgroup::ensure_parent(parent).map_err(not_ready)?,
@@ -132,7 +136,9 @@ impl LimitBackend {
     /// each process or the file system brought along at its start cannot.
     pub(super) fn can_change(&self, from: &Limits, to: &Limits) -> bool {
         let fixed = |limits: &Limits| match self {
-            LimitBackend::Cgroup(_) => Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits },
+            LimitBackend::Cgroup(_) => {
+                Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits }
+            }
             LimitBackend::Rlimits { .. } => *limits,
         };
         fixed(from) == fixed(to)
@@ -170,7 +176,8 @@ mod tests {
             change(&mut limits);
             limits
         };
-        let (cgroup, rlimits) = (LimitBackend::Cgroup("/none".into()), LimitBackend::Rlimits { why: "a test".into() });
+        let (cgroup, rlimits) =
+            (LimitBackend::Cgroup("/none".into()), LimitBackend::Rlimits { why: "a test".into() });
         let base = wish(|_| {});
         assert!(cgroup.can_change(&base, &base) && rlimits.can_change(&base, &base));
         for change in [
@@ -196,7 +203,8 @@ mod tests {
             read_bytes_per_second: Some(1),
             write_bytes_per_second: Some(1),
         };
-        let (cgroup, rlimits) = (LimitBackend::Cgroup("/c".into()), LimitBackend::Rlimits { why: "a test".into() });
+        let (cgroup, rlimits) =
+            (LimitBackend::Cgroup("/c".into()), LimitBackend::Rlimits { why: "a test".into() });
         let rates = ["read_bytes_per_second", "write_bytes_per_second"];
         assert_eq!(cgroup.not_kept(&all), rates);
         assert_eq!(rlimits.not_kept(&all), [&["memory_bytes", "cpu_percent"][..], &rates].concat());

@@ -42,10 +42,10 @@ pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::zfs::datasets::Datasets;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ProcessSignal, ServiceEndpoint, Unmount};
+use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 use apart::MountIsolation;
 use driver::Storage;
 use egress::Egress;
@@ -271,14 +271,6 @@ impl Inner {
         }
     }
 
-    /// Signal what is proven to be inside, and wait for its end.
-    fn end(&self, names: &SlotNames, signal: i32) -> HostResult<()> {
-        let what = ending(names);
-        let held = self.hold(names)?;
-        held.signal(signal).map_err(|error| what.failed("cannot be signalled", &error))?;
-        held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
-    }
-
     fn hold(&self, names: &SlotNames) -> HostResult<Held> {
         let held = Held::take(names.name.as_str(), &self.run(names), &self.keeper);
         held.map_err(|error| ending(names).failed("cannot be found", &error))
@@ -493,19 +485,9 @@ impl Host for LinuxHost {
         .await
     }
 
-    /// Without asking first: its files are thrown away, so there is nothing that it could save.
-    async fn stop_service(&self, names: &SlotNames) -> HostResult<()> {
+    /// Kills at once: the clone's files are destroyed afterwards, so there is nothing that the browser could save.
+    async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
         self.stop_jail(names).await
-    }
-
-    async fn signal_processes(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        let names = names.clone();
-        match signal {
-            ProcessSignal::Term => self.blocking(move |inner| inner.end(&names, libc::SIGTERM)).await,
-            ProcessSignal::Kill => self.blocking(move |inner| inner.kill(&names)).await,
-            ProcessSignal::Stop => self.freeze(&names).await,
-            ProcessSignal::Continue => self.thaw(&names).await,
-        }
     }
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {

@@ -9,7 +9,7 @@ use super::netns;
 use super::rtnl::{Address, End, Link, Rtnl};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedNetwork};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -155,8 +155,10 @@ pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<(
 /// when its last user has, without anybody waiting for it.
 pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
     remove_link(names)?;
-    let what =
-        ErrorContext { object: names.interface.clone(), hint: "look at the mounts below hostd's state folder" };
+    let what = ErrorContext {
+        object: names.interface.clone(),
+        hint: "look at the mounts below hostd's state folder",
+    };
     netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be let go", &error))
 }
 

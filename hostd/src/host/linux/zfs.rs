@@ -14,7 +14,7 @@ use crate::host::command::Tools;
 use crate::host::zfs::Zfs;
 use crate::host::zfs::template::TemplateSeen;
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,7 +130,11 @@ pub(super) async fn list_templates(
 }
 
 /// Remove a template that no clone is made from.
-pub(super) async fn remove_template(config: &Config, pool: &Slots, snapshot: &SnapshotName) -> HostResult<()> {
+pub(super) async fn remove_template(
+    config: &Config,
+    pool: &Slots,
+    snapshot: &SnapshotName,
+) -> HostResult<()> {
     let _lock = template::lock(&config.linux.templates.join(&config.host.template))?;
     open(config, pool).remove_snapshot(snapshot).await
 }

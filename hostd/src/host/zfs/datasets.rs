@@ -4,7 +4,7 @@ use super::layout::{LOOK, Layout, inner};
 use super::listing::{self, Table, Unreadable, Value};
 use crate::api::{CloneId, SnapshotName};
 use crate::host::{Identity, ObservedStorage};
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

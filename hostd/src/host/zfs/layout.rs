@@ -13,7 +13,7 @@
 
 use crate::api::{CloneId, SnapshotName};
 use crate::host::CloneSpec;
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 
 /// The mark on a clone's datasets.
 pub const CLONE_ID: &str = "org.hostd:clone_id";

@@ -16,7 +16,7 @@ pub mod words;
 use super::command::{Outcome, Tool, Tools};
 use super::{CloneSpec, HostError, HostErrorKind, HostResult, Identity};
 use crate::api::{CloneId, Finding, Severity};
-use crate::slot::{Slots, SlotNames};
+use crate::slot::{SlotNames, Slots};
 use datasets::Datasets;
 use layout::{Arguments, LOOK_PARENT, Layout, inner};
 use listing::Unreadable;

@@ -7,7 +7,7 @@ mod network;
 use super::errors::{Meaning, meaning};
 use crate::api::CloneId;
 use crate::config::PoolConfig;
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 
 macro_rules! recordings {
     ($($name:literal),*) => {

@@ -7,7 +7,7 @@ use crate::api::{CloneId, Limits, SnapshotName};
 use crate::config::PoolConfig;
 use crate::host::CloneSpec;
 use crate::host::zfs::layout::Layout;
-use crate::slot::{Slots, Slot, SlotNames};
+use crate::slot::{Slot, SlotNames, Slots};
 
 const ID: &str = "0b0c8d1e4f5a4c639a3e2f1d7c5b6a70";
 const OTHER: &str = "11111111222243338444555555555555";
