@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub(super) fn contract(document: &Value) -> String {
     let mut text = String::from(
         "// Generated from docs/openrpc.json; do not edit.\n\
-         // HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs\n",
+         // HOSTD_UPDATE_DOCS=1 cargo test -p hostctl\n",
     );
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
         text.push('\n');

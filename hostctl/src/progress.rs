@@ -1,35 +1,34 @@
-//! Progress of a running operation: a line a step, on standard error.
+//! Progress of a running operation: one line for each step, on standard error.
 
-use super::output::{Output, colours};
-use super::text::{Paint, Tone, clean, seconds};
-use crate::api::{Progress, ProgressState};
+use crate::output::{Output, colours};
+use crate::text::{Paint, Tone, clean, seconds};
+use hostd::api::{Progress, ProgressState};
 use std::io::{IsTerminal, Write};
 
 /// The lines of one operation.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(crate) struct Steps {
     wanted: bool,
     terminal: bool,
     shown: bool,
-    /// A live line stands unfinished.
+    /// The last line has no line end yet.
     open: bool,
 }
 
 impl Steps {
-    /// None for programs; a live line for terminals; plain lines for pipes.
-    pub(super) fn new(output: &Output) -> Steps {
-        // A terminal that cannot move its cursor gets plain lines, too.
+    /// Programs get no lines, terminals a live line, pipes plain lines.
+    pub(crate) fn new(output: &Output) -> Steps {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = std::io::stderr().is_terminal() && !dumb;
         Steps { wanted: !output.json(), terminal, shown: false, open: false }
     }
 
-    /// Whether a person has already seen every step and its time.
-    pub(super) fn seen(&self) -> bool {
+    /// Whether every step and its duration was shown on a terminal.
+    pub(crate) fn seen(&self) -> bool {
         self.shown && self.terminal
     }
 
-    pub(super) fn show(&mut self, progress: &Progress) {
+    pub(crate) fn show(&mut self, progress: &Progress) {
         if !self.wanted {
             return;
         }

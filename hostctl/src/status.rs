@@ -1,18 +1,18 @@
 //! `hostctl status`, `hostctl metrics` and `hostctl call`: one question, one answer.
 
-use super::args::CallArgs;
-use super::exit::Exit;
-use super::output::{Answer, Failure};
-use super::remote::Remote;
-use super::text::{ago, clean, clean_json};
-use crate::api::{EgressHealth, StatusParams, StatusResult};
+use crate::args::CallArgs;
+use crate::exit::Exit;
+use crate::output::{CommandOutput, Failure};
+use crate::remote::Remote;
+use crate::text::{ago, clean, clean_json};
+use hostd::api::{EgressHealth, StatusParams, StatusResult};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::io::Read;
 
-pub(super) async fn status(remote: &Remote) -> Result<Answer, Failure> {
+pub(crate) async fn status(remote: &Remote) -> Result<CommandOutput, Failure> {
     let status = remote.client().await?.status(StatusParams::default()).await?;
-    Ok(Answer::new(&status, describe(&status)))
+    Ok(CommandOutput::new(&status, describe(&status)))
 }
 
 fn describe(status: &StatusResult) -> String {
@@ -39,8 +39,8 @@ fn describe(status: &StatusResult) -> String {
     line("under way", format!("operations: {}, connections: {}", status.operations, status.connections));
     let egress = match status.egress {
         EgressHealth::Ok => "ok",
-        EgressHealth::TableMissing => "the table is missing: clones are cut off",
-        EgressHealth::RulesMissing => "the rules are missing: the clones' links are down",
+        EgressHealth::TableMissing => "the table is missing: clones have no network",
+        EgressHealth::RulesMissing => "the rules are missing: the links of the clones are down",
     };
     line("egress", egress.to_owned());
     for alarm in &status.alarms {
@@ -49,16 +49,16 @@ fn describe(status: &StatusResult) -> String {
     text
 }
 
-pub(super) async fn metrics(remote: &Remote) -> Result<Answer, Failure> {
+pub(crate) async fn metrics(remote: &Remote) -> Result<CommandOutput, Failure> {
     let params = StatusParams { checks: false, metrics: true };
     let status = remote.client().await?.status(params).await?;
     let Some(metrics) = status.metrics else {
-        return Err(Failure::local(Exit::Failure, "protocol", "hostd answered without metrics"));
+        return Err(Failure::local(Exit::Failure, "protocol", "the answer of hostd has no metrics"));
     };
-    Ok(Answer { data: json!({ "metrics": metrics }), text: metrics })
+    Ok(CommandOutput { data: json!({ "metrics": metrics }), text: metrics })
 }
 
-pub(super) async fn call(remote: &Remote, args: CallArgs) -> Result<Answer, Failure> {
+pub(crate) async fn call(remote: &Remote, args: CallArgs) -> Result<CommandOutput, Failure> {
     let wrong = |message: String| Failure::local(Exit::Usage, "usage", message).hint("give one JSON object");
     let mut params = args.params;
     if params == "-" {
@@ -74,5 +74,5 @@ pub(super) async fn call(remote: &Remote, args: CallArgs) -> Result<Answer, Fail
     }
     let result: Value = remote.client().await?.call(&args.method, &params).await?;
     let text = serde_json::to_string_pretty(&result).expect("JSON is JSON");
-    Ok(Answer { data: result, text: clean_json(&text) + "\n" })
+    Ok(CommandOutput { data: result, text: clean_json(&text) + "\n" })
 }

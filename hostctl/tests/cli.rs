@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../hostd/tests/common/mod.rs"]
 mod common;
 
 use common::wire::{Wire, wait_for};
@@ -210,7 +211,10 @@ fn every_command_speaks_json() {
     let gone = data(&lab, &["destroy", "browsertask001"]);
     assert_eq!((&gone["already_gone"], &gone["clone_id"]), (&false.into(), &made["clone"]["clone_id"]));
     assert_eq!(gone["complete"], true);
-    assert_eq!(data(&lab, &["destroy", "--no-wait", "browsertask001", gone["clone_id"].as_str().unwrap()])["already_gone"], true);
+    assert_eq!(
+        data(&lab, &["destroy", "--no-wait", "browsertask001", gone["clone_id"].as_str().unwrap()])["already_gone"],
+        true
+    );
 }
 
 #[test]
@@ -491,7 +495,7 @@ fn completions_and_manual_pages_are_made() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let mut pages = vec!["hostctl.1".to_owned()];
     pages.extend(
-        hostd::cli::command().get_subcommands().map(|command| format!("hostctl-{}.1", command.get_name())),
+        hostctl::command().get_subcommands().map(|command| format!("hostctl-{}.1", command.get_name())),
     );
     assert_eq!(pages.len(), 15);
     for page in &pages {
@@ -507,7 +511,7 @@ fn completions_and_manual_pages_are_made() {
 #[test]
 fn every_command_has_help_and_the_examples_in_it_are_valid() {
     let nowhere = Path::new("/nonexistent/hostd.sock");
-    for subcommand in hostd::cli::command().get_subcommands() {
+    for subcommand in hostctl::command().get_subcommands() {
         let name = subcommand.get_name().to_owned();
         for flag in ["-h", "--help"] {
             let help = at(nowhere, &[&name, flag]);
@@ -523,7 +527,7 @@ fn every_command_has_help_and_the_examples_in_it_are_valid() {
                 .map(|word| word.trim_matches('\'').to_owned())
                 .collect();
             let words = std::iter::once("hostctl".to_owned()).chain(words);
-            let parsed = hostd::cli::command().try_get_matches_from(words);
+            let parsed = hostctl::command().try_get_matches_from(words);
             assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
         }
     }

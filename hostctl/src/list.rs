@@ -1,13 +1,13 @@
 //! `hostctl ls`.
 
-use super::args::LsArgs;
-use super::create::address;
-use super::output::{Answer, Failure, Output};
-use super::remote::Remote;
-use super::text::{Table, Tone, ago, user};
-use crate::api::{CloneInfo, CloneState, ListParams};
+use crate::args::LsArgs;
+use crate::create::address;
+use crate::output::{CommandOutput, Failure, Output};
+use crate::remote::Remote;
+use crate::text::{Table, Tone, ago, user};
+use hostd::api::{CloneInfo, CloneState, ListParams};
 
-pub(super) async fn run(remote: &Remote, output: &Output, args: LsArgs) -> Result<Answer, Failure> {
+pub(crate) async fn run(remote: &Remote, output: &Output, args: LsArgs) -> Result<CommandOutput, Failure> {
     let params = ListParams { name: args.name, tenant: args.tenant };
     let mut list = remote.client().await?.list(params).await?;
     if !args.all {
@@ -19,7 +19,7 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: LsArgs) -> Resul
         table.row(cells(clone, args.ids));
     }
     let text = if list.clones.is_empty() { "no clones\n".into() } else { table.render(output.paint()) };
-    Ok(Answer::new(&list, text))
+    Ok(CommandOutput::new(&list, text))
 }
 
 fn cells(clone: &CloneInfo, ids: bool) -> Vec<(Tone, String)> {

@@ -1,15 +1,15 @@
-//! `hostctl destroy` and `hostctl force-unmount`: both name one clone by its identity.
+//! `hostctl destroy` and `hostctl force-unmount`. Both address one clone by name and clone id.
 
-use super::args::{CloneArgs, DestroyArgs};
-use super::create::stages;
-use super::output::{Answer, Failure, Output};
-use super::progress::Steps;
-use super::remote::Remote;
-use super::text::clean;
-use crate::api::{CloneId, CloneState, DestroyParams, ErrorCode, ForceUnmountParams, ListParams};
-use crate::client::Client;
+use crate::args::{CloneArgs, DestroyArgs};
+use crate::create::stages;
+use crate::output::{CommandOutput, Failure, Output};
+use crate::progress::Steps;
+use crate::remote::Remote;
+use crate::text::clean;
+use hostd::api::{CloneId, CloneState, DestroyParams, ErrorCode, ForceUnmountParams, ListParams};
+use hostd::client::Client;
 
-pub(super) async fn destroy(remote: &Remote, output: &Output, args: DestroyArgs) -> Result<Answer, Failure> {
+pub(crate) async fn destroy(remote: &Remote, output: &Output, args: DestroyArgs) -> Result<CommandOutput, Failure> {
     let client = remote.client().await?;
     let clone_id = clone_id(&client, output, &args.clone).await?;
     let params = DestroyParams { wait: !args.no_wait, ..DestroyParams::new(args.clone.name, clone_id) };
@@ -18,19 +18,19 @@ pub(super) async fn destroy(remote: &Remote, output: &Output, args: DestroyArgs)
     let mut text = match (result.already_gone, result.complete) {
         (true, _) => format!("{} was already gone\n", result.name),
         (false, true) => format!("{} is gone\n", result.name),
-        (false, false) => format!("{} is stopped and cut off; its teardown continues\n", result.name),
+        (false, false) => format!("{} is stopped and has no network; the teardown continues\n", result.name),
     };
     if !steps.seen() {
         text.push_str(&stages(output, &result.stages));
     }
-    Ok(Answer::new(&result, text))
+    Ok(CommandOutput::new(&result, text))
 }
 
-pub(super) async fn force_unmount(
+pub(crate) async fn force_unmount(
     remote: &Remote,
     output: &Output,
     args: CloneArgs,
-) -> Result<Answer, Failure> {
+) -> Result<CommandOutput, Failure> {
     let client = remote.client().await?;
     let clone_id = clone_id(&client, output, &args).await?;
     let params = ForceUnmountParams::new(args.name, clone_id);
@@ -46,13 +46,13 @@ pub(super) async fn force_unmount(
     if result.unmounted.is_empty() && result.left.is_empty() {
         text.push_str(&format!("{} has no mounts\n", result.name));
     }
-    let answer = Answer::new(&result, text);
+    let shown = CommandOutput::new(&result, text);
     if result.left.is_empty() {
-        return Ok(answer);
+        return Ok(shown);
     }
-    let message = format!("{} mounts of {} are still there", result.left.len(), result.name);
-    let hint = "find out who holds them (fuser -m MOUNT), or wait for the reaper, which tries again";
-    Err(Failure::of(ErrorCode::Incomplete, message).hint(hint).with(answer))
+    let message = format!("{} mounts of {} are left", result.left.len(), result.name);
+    let hint = "find the processes that use them (fuser -m MOUNT); the reaper also tries again";
+    Err(Failure::of(ErrorCode::Incomplete, message).hint(hint).with_output(shown))
 }
 
 async fn clone_id(client: &Client, output: &Output, args: &CloneArgs) -> Result<CloneId, Failure> {
@@ -62,14 +62,14 @@ async fn clone_id(client: &Client, output: &Output, args: &CloneArgs) -> Result<
     }
 }
 
-/// The identity that the name has now. Said aloud, because somebody else may have meant an earlier clone.
+/// The clone id that the name has now. It is printed, because the caller may have meant an earlier clone.
 async fn look_up(client: &Client, output: &Output, args: &CloneArgs) -> Result<CloneId, Failure> {
     let params = ListParams { name: Some(args.name.clone()), tenant: None };
     let list = client.list(params).await?;
     let name = &args.name;
     let Some(clone) = list.clones.into_iter().find(|clone| clone.name == *name) else {
         let failure = Failure::of(ErrorCode::NotFound, format!("there is no clone {name}"));
-        return Err(failure.hint("see hostctl ls for the clones there are"));
+        return Err(failure.hint("hostctl ls lists the clones"));
     };
     match (clone.clone_id, clone.state) {
         (Some(id), state) => {
@@ -77,12 +77,12 @@ async fn look_up(client: &Client, output: &Output, args: &CloneArgs) -> Result<C
             Ok(id)
         }
         (None, CloneState::Foreign) => {
-            let message = format!("{name} is not of hostd's making and is never touched");
-            Err(Failure::of(ErrorCode::Denied, message).hint("whoever made it has to remove it"))
+            let message = format!("{name} was not made by hostd, so hostd never changes it");
+            Err(Failure::of(ErrorCode::Denied, message).hint("whoever made it must remove it"))
         }
         (None, _) => {
-            let message = format!("the list does not tell you the identity of {name}");
-            let hint = "only its owner and operators may see it: give the clone id that create answered";
+            let message = format!("the clone id of {name} is not visible to you");
+            let hint = "only its owner and operators see it: pass the clone id that create returned";
             Err(Failure::of(ErrorCode::Denied, message).hint(hint))
         }
     }

@@ -1,21 +1,21 @@
-//! `hostctl doctor`: from the outside in, so that it says something useful even when nothing runs.
+//! `hostctl doctor`: checks configuration, socket, daemon and host in this order, so it is useful when hostd is down.
 
-use super::args::DoctorArgs;
-use super::output::{Answer, Failure, Output};
-use super::remote::Remote;
-use super::text::{Tone, clean};
-use crate::api::{ErrorCode, Finding, Severity, StatusParams, StatusResult};
-use crate::config::{self, Config};
+use crate::args::DoctorArgs;
+use crate::output::{CommandOutput, Failure, Output};
+use crate::remote::Remote;
+use crate::text::{Tone, clean};
+use hostd::api::{ErrorCode, Finding, Severity, StatusParams, StatusResult};
+use hostd::config::{self, Config};
 use serde_json::json;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-pub(super) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Result<Answer, Failure> {
+pub(crate) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Result<CommandOutput, Failure> {
     let mut findings = Vec::new();
     let config = configuration(args.config.as_deref(), &mut findings);
     let configured = config.map(|config| config.paths.socket);
-    // The daemon listens where its configuration says; a client without --socket asks the usual place.
-    let remote = remote.usually_at(configured);
+    // The daemon listens where its configuration says.
+    let remote = remote.with_default(configured);
     let socket = socket(remote.path());
     let reachable = socket.severity == Severity::Ok;
     findings.push(socket);
@@ -27,14 +27,14 @@ pub(super) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Re
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning).count();
     let mut text = lines(output, &findings);
     text.push_str(&format!("\n{errors} errors, {warnings} warnings\n"));
-    let answer = Answer { data: json!({ "findings": findings }), text };
+    let shown = CommandOutput { data: json!({ "findings": findings }), text };
     if errors == 0 {
-        return Ok(answer);
+        return Ok(shown);
     }
     let fix = findings.iter().find(|finding| finding.severity == Severity::Error && !finding.fix.is_empty());
     let hint = fix.map_or("see the findings", |finding| finding.fix.as_str()).to_owned();
-    let message = format!("{errors} checks failed: the host cannot serve clones");
-    Err(Failure::of(ErrorCode::HostNotReady, message).hint(hint).with(answer))
+    let message = format!("{errors} checks failed: this host cannot make clones");
+    Err(Failure::of(ErrorCode::HostNotReady, message).hint(hint).with_output(shown))
 }
 
 /// The daemon's own findings and alarms.
@@ -51,7 +51,7 @@ async fn daemon(remote: &Remote, findings: &mut Vec<Finding>) {
             }));
         }
         Err(failure) => {
-            findings.push(bad("daemon", failure.message().to_owned(), failure.advice().to_owned()))
+            findings.push(bad("daemon", failure.message().to_owned(), failure.hint_text().to_owned()))
         }
     }
 }
@@ -69,7 +69,7 @@ fn bad(check: &str, message: String, fix: String) -> Finding {
     Finding { check: check.into(), severity: Severity::Error, message, fix }
 }
 
-/// The files alone: the daemon's variables and flags are not ours.
+/// Check the configuration files only: the daemon's variables and flags are unknown here.
 fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Config> {
     let path = file.map_or_else(config::default_file, Path::to_owned);
     let shown = path.display();
@@ -78,20 +78,20 @@ fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Con
         findings.push(Finding {
             check: "config".into(),
             severity: Severity::Warning,
-            message: format!("{shown} cannot be read by you, so it was not checked"),
+            message: format!("{shown} is not readable for you and was not checked"),
             fix: "run hostctl doctor as root".into(),
         });
         return None;
     }
     match config::load(file, std::iter::empty(), &[]) {
         Ok(config) => {
-            let what = if path.exists() { "is valid" } else { "is not there: defaults are used" };
+            let what = if path.exists() { "is valid" } else { "does not exist: defaults are used" };
             findings.push(good("config", format!("{shown} {what}")));
             Some(config)
         }
         Err(error) => {
             for problem in &error.problems {
-                let fix = "correct it, then run hostd --check-config".to_owned();
+                let fix = "correct it and run hostd --check-config".to_owned();
                 findings.push(bad("config", problem.to_string(), fix));
             }
             None
@@ -101,17 +101,17 @@ fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Con
 
 fn socket(path: &Path) -> Finding {
     let shown = path.display();
-    let join = "join the group that owns it (paths.socket_group, usually hostd) and log in anew";
+    let join = "join the group that owns it (paths.socket_group, usually hostd) and log in again";
     match std::fs::metadata(path) {
         Ok(meta) if !meta.file_type().is_socket() => {
             bad("socket", format!("{shown} is not a socket"), "remove it, or correct paths.socket".into())
         }
         Ok(_) => match nix::unistd::access(path, nix::unistd::AccessFlags::W_OK) {
-            Ok(()) => good("socket", format!("{shown} is there and you may connect")),
-            Err(_) => bad("socket", format!("{shown} is there, but you may not connect"), join.into()),
+            Ok(()) => good("socket", format!("{shown} exists and you may connect")),
+            Err(_) => bad("socket", format!("{shown} exists, but you may not connect"), join.into()),
         },
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            bad("socket", format!("you may not look into the folder of {shown}"), join.into())
+            bad("socket", format!("you may not enter the folder of {shown}"), join.into())
         }
         Err(error) => {
             let fix = "start hostd: systemctl start hostd, on FreeBSD service hostd start";
@@ -120,7 +120,7 @@ fn socket(path: &Path) -> Finding {
     }
 }
 
-/// One line a check, and below it what to do.
+/// One line for each check, followed by its fix.
 fn lines(output: &Output, findings: &[Finding]) -> String {
     let widest = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
     let mut text = String::new();

@@ -1,24 +1,24 @@
-//! `hostctl completions` and `hostctl man`, made from the command line's definition.
+//! `hostctl completions` and `hostctl man`, generated from `args.rs`.
 
-use super::args::command;
-use super::exit::Exit;
-use super::output::{Answer, Failure};
+use crate::args::command;
+use crate::exit::Exit;
+use crate::output::{CommandOutput, Failure};
 use serde_json::json;
 use std::path::Path;
 
-pub(super) fn completions(shell: clap_complete::Shell) -> Result<Answer, Failure> {
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<CommandOutput, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command(), "hostctl", &mut script);
     let script = String::from_utf8(script).expect("completions are text");
-    Ok(Answer { data: json!({ "completions": script }), text: script })
+    Ok(CommandOutput { data: json!({ "completions": script }), text: script })
 }
 
-pub(super) fn man(dir: Option<&Path>) -> Result<Answer, Failure> {
+pub(crate) fn man(dir: Option<&Path>) -> Result<CommandOutput, Failure> {
     let Some(dir) = dir else {
         let mut page = Vec::new();
         clap_mangen::Man::new(command()).render(&mut page).expect("memory can be written");
         let page = String::from_utf8(page).expect("manual pages are text");
-        return Ok(Answer { data: json!({ "man": page }), text: page });
+        return Ok(CommandOutput { data: json!({ "man": page }), text: page });
     };
     let failed = |error: std::io::Error| {
         let message = format!("cannot write manual pages into {}: {error}", dir.display());
@@ -27,10 +27,10 @@ pub(super) fn man(dir: Option<&Path>) -> Result<Answer, Failure> {
     clap_mangen::generate_to(command(), dir).map_err(failed)?;
     let pages = pages("hostctl", &command());
     let text = pages.iter().map(|page| format!("{}\n", dir.join(page).display())).collect();
-    Ok(Answer { data: json!({ "dir": dir, "pages": pages }), text })
+    Ok(CommandOutput { data: json!({ "dir": dir, "pages": pages }), text })
 }
 
-/// The names of a command's page and of those below it.
+/// The page of a command and those of its subcommands.
 fn pages(name: &str, command: &clap::Command) -> Vec<String> {
     let below =
         command.get_subcommands().flat_map(|inner| pages(&format!("{name}-{}", inner.get_name()), inner));

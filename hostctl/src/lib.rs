@@ -1,7 +1,7 @@
-//! `hostctl`: one command line for people and, with `--json`, for programs.
+//! `hostctl`, the command line of hostd, for people and, with `--json`, for programs.
 //!
-//! `args.rs` is the only definition; help, manual pages, completions and `docs/cli.md` come from it.
-//! Commands answer an [`Answer`] or a [`Failure`]; printing and exit codes are decided in one place.
+//! `args.rs` defines the command line; help, manual pages, completions and `docs/cli.md` are generated from it.
+//! A command returns a `CommandOutput` or a `Failure`; `output.rs` prints it and chooses the exit code.
 
 mod args;
 mod create;
@@ -26,7 +26,7 @@ pub use exit::{EXIT_CODES, Exit};
 
 use args::{Cli, Command};
 use clap::Parser;
-use output::{Answer, Failure, Output};
+use output::{CommandOutput, Failure, Output};
 use remote::Remote;
 use std::process::ExitCode;
 
@@ -47,8 +47,8 @@ pub fn main() -> ExitCode {
     output.finish(outcome)
 }
 
-async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
-    let timeout = cli.timeout.unwrap_or_else(|| cli.command.patience());
+async fn run(cli: Cli, output: &Output) -> Result<CommandOutput, Failure> {
+    let timeout = cli.timeout.unwrap_or_else(|| cli.command.timeout());
     let remote = Remote::new(cli.socket, timeout);
     match cli.command {
         Command::Create(args) => create::run(&remote, output, args).await,
@@ -68,11 +68,11 @@ async fn run(cli: Cli, output: &Output) -> Result<Answer, Failure> {
     }
 }
 
-/// A refused command line. Whether JSON was wanted must be guessed: the line did not parse.
+/// Report a command line that does not parse. Whether it asked for JSON can only be guessed.
 fn usage(error: &clap::Error) -> ExitCode {
     let wants_json = std::env::args_os().any(|arg| arg == "--json");
     if !error.use_stderr() || !wants_json {
-        // Help and version are no errors and go to stdout; clap knows about colours.
+        // Help and version are not errors: clap prints them to stdout.
         let _ = error.print();
         return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { Exit::Ok as u8 });
     }

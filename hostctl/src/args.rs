@@ -1,19 +1,19 @@
 //! The command line.
 
-use super::exit::EXIT_CODES;
-use crate::api::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
+use crate::exit::EXIT_CODES;
+use hostd::api::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The definition that help, manual pages, completions and documentation are made from.
+/// The definition that help, manual pages, completions and documentation are generated from.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Make, list and remove disposable browser clones.
+/// Create, list and destroy disposable browser clones.
 ///
-/// Talks to the daemon hostd over its Unix socket. With --json every command answers one line:
+/// Talks to the daemon hostd over its Unix socket. With --json every command prints one line:
 /// {"success":true,"data":…} or {"success":false,"error":{"code":…,"message":…,"hint":…,"retryable":…}}.
 #[derive(Debug, Parser)]
 #[command(
@@ -23,16 +23,16 @@ pub fn command() -> clap::Command {
     after_help = after_help(),
     max_term_width = 100
 )]
-pub(super) struct Cli {
-    /// Answer one line of JSON, for programs
+pub(crate) struct Cli {
+    /// Print one line of JSON, for programs
     #[arg(long, global = true)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 
     /// hostd's socket [default: /run/hostd/hostd.sock, FreeBSD: /var/run/hostd/hostd.sock]
     #[arg(long, global = true, env = "HOSTD_SOCKET", hide_env_values = true, value_name = "PATH")]
-    pub(super) socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
 
-    /// How long to wait for the answer [default: 5m, for commands that only look 30s]
+    /// How long to wait for the answer [default: 5m, 30s for commands that only read]
     #[arg(
         long,
         global = true,
@@ -41,10 +41,10 @@ pub(super) struct Cli {
         value_name = "DURATION",
         value_parser = duration
     )]
-    pub(super) timeout: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
 
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(crate) command: Command,
 }
 
 fn after_help() -> String {
@@ -57,41 +57,41 @@ fn after_help() -> String {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Make a clone, or renew the lease of the clone that a request id made
+pub(crate) enum Command {
+    /// Create a clone, or renew the lease of the clone with this request id
     #[command(after_help = "Examples:
   hostctl create
   hostctl create --request-id task-4711 --tenant acme --deadline 2h
   hostctl create --memory 1G --cpu 100 --json
 
-The same --request-id again answers the same clone and moves its deadline.")]
+Repeating a --request-id returns the same clone and moves its deadline.")]
     Create(CreateArgs),
 
-    /// Take a clone away; one that is already gone is a success
+    /// Destroy a clone; destroying an absent clone succeeds
     #[command(after_help = "Examples:
   hostctl destroy browsertask001 0f8a5c1e9d3b4a6f8e7d2c1b0a998877
   hostctl destroy browsertask001
   hostctl destroy --no-wait browsertask001
 
-Scripts should give the clone id that create answered: then a late call cannot hit the next clone
-of this name. Without it hostctl looks the id up first and says so.")]
+Scripts should pass the clone id that create returned: then a late call cannot destroy the next clone
+of this name. Without it hostctl looks up the current id and prints it.")]
     Destroy(DestroyArgs),
 
-    /// Take away what is over: unfinished work, passed deadlines, orphans
+    /// Destroy what is due: unfinished operations, expired clones, orphans
     #[command(after_help = "Examples:
   hostctl reap --dry-run
   hostctl reap
   hostctl reap browsertask001
 
-A clone that is ready and within its deadline is never taken. With --dry-run nothing is changed and
-every decision is explained, one line a clone.")]
+A ready clone within its deadline is never reaped. With --dry-run nothing is changed and every
+decision is explained, one line for each clone.")]
     Reap(ReapArgs),
 
-    /// Force the mounts of a clone that is being destroyed (operators only)
+    /// Force-unmount a clone that is being destroyed (operators only)
     #[command(after_help = "Example:
   hostctl force-unmount browsertask001
 
-Only for a clone whose destroy was begun; see `hostctl ls` for those in state incomplete.")]
+Only for a clone whose destroy has begun; `hostctl ls` shows them in state incomplete.")]
     ForceUnmount(CloneArgs),
 
     /// List the clones: state, age, time left, address, owner
@@ -101,35 +101,35 @@ Only for a clone whose destroy was begun; see `hostctl ls` for those in state in
   hostctl ls --json | jq -r '.data.clones[].name'")]
     Ls(LsArgs),
 
-    /// Tell how the daemon and its host are
+    /// Show the state of the daemon and its host
     Status,
 
-    /// Tell how the warm pool is: clones made ahead, how old they are, hits and misses
+    /// Show the warm pool: members, their age, hits and misses
     #[command(after_help = "Examples:
   hostctl pool
   hostctl pool --json | jq .data.hits
 
-The pool is on when pool.size in hostd's configuration is above 0.")]
+The warm pool is on when pool.size in hostd's configuration is above 0.")]
     Pool,
 
     /// Check configuration, socket, daemon and host; works when the daemon is down
-    #[command(after_help = "Every line is one check: ok, warning or error, and what to do about it. \
-                            Exit code 7 when there is an error.")]
+    #[command(after_help = "Every line is one check: ok, warning or error, and its fix. \
+                            Exit code 7 if there is an error.")]
     Doctor(DoctorArgs),
 
     /// Print the metrics as Prometheus text
     Metrics,
 
-    /// Make, list and remove the templates that clones are made from; works on this host directly
+    /// Create, list and remove the templates of clones; works on this host directly
     #[command(after_help = "Examples:
   hostctl template create
   hostctl template create --snapshot 2026-11 --browser /usr/lib/chromium/chromium
   hostctl template ls
 
-A template never changes: make a new snapshot and remove the old one when no clone needs it.")]
+A template never changes: create a new snapshot and remove the old one when no clone uses it.")]
     Template(TemplateArgs),
 
-    /// Make a clone, load a page in it, take a picture, and take the clone away again
+    /// Create a clone, load a page in it, take a screenshot and destroy the clone
     #[command(after_help = "Example:
   hostctl demo --url http://example.org/ --screenshot page.png")]
     Demo(DemoArgs),
@@ -156,8 +156,8 @@ A template never changes: make a new snapshot and remove the old one when no clo
 }
 
 impl Command {
-    /// How long an answer may take: a question is answered at once, or something is wrong.
-    pub(super) fn patience(&self) -> Duration {
+    /// The default timeout. Commands that only read are answered at once.
+    pub(crate) fn timeout(&self) -> Duration {
         match self {
             Command::Ls(_) | Command::Status | Command::Pool | Command::Metrics | Command::Doctor(_) => {
                 Duration::from_secs(30)
@@ -168,117 +168,117 @@ impl Command {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CreateArgs {
-    /// Your name for this request; repeat it to renew the lease [default: a random one]
+pub(crate) struct CreateArgs {
+    /// The idempotency key of this request; repeat it to renew the lease [default: random]
     #[arg(long, value_name = "ID")]
-    pub(super) request_id: Option<RequestId>,
-    /// On whose behalf; counted against the tenant's cap
+    pub(crate) request_id: Option<RequestId>,
+    /// The tenant that the clone is counted for
     #[arg(long)]
-    pub(super) tenant: Option<Tenant>,
-    /// A certain free slot by its clone name [default: the slot freed longest ago]
+    pub(crate) tenant: Option<Tenant>,
+    /// The free slot to use, by its clone name [default: the slot freed longest ago]
     #[arg(long)]
-    pub(super) name: Option<CloneName>,
+    pub(crate) name: Option<CloneName>,
     /// The template's snapshot [default: as configured]
     #[arg(long)]
-    pub(super) snapshot: Option<SnapshotName>,
-    /// How long the clone may live from now on, such as 30m or 2h [default: as configured]
+    pub(crate) snapshot: Option<SnapshotName>,
+    /// The clone's lifetime from now, such as 30m or 2h [default: as configured]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(super) deadline: Option<Duration>,
-    /// Memory of all its processes together, such as 1G
+    pub(crate) deadline: Option<Duration>,
+    /// Memory of all its processes, such as 1G
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits below the configured ones")]
-    pub(super) memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// Number of processes (threads on Linux)
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Limits below the configured ones")]
-    pub(super) processes: Option<u64>,
+    pub(crate) processes: Option<u64>,
     /// Open files of one process
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Limits below the configured ones")]
-    pub(super) open_files: Option<u64>,
+    pub(crate) open_files: Option<u64>,
     /// Processor time: 100 is one core
     #[arg(long, value_name = "PERCENT", value_parser = count, help_heading = "Limits below the configured ones")]
-    pub(super) cpu: Option<u64>,
-    /// What it may add to its template on disk, such as 4G
+    pub(crate) cpu: Option<u64>,
+    /// Disk space it may use beyond its template, such as 4G
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits below the configured ones")]
-    pub(super) disk: Option<u64>,
-    /// Read from disk in a second, such as 50M
+    pub(crate) disk: Option<u64>,
+    /// Bytes read from disk per second, such as 50M
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits below the configured ones")]
-    pub(super) read_rate: Option<u64>,
-    /// Written to disk in a second, such as 50M
+    pub(crate) read_rate: Option<u64>,
+    /// Bytes written to disk per second, such as 50M
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits below the configured ones")]
-    pub(super) write_rate: Option<u64>,
+    pub(crate) write_rate: Option<u64>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CloneArgs {
+pub(crate) struct CloneArgs {
     /// The clone's name, such as browsertask001
-    pub(super) name: CloneName,
-    /// Its identity, as create answered it [default: looked up in the list]
-    pub(super) clone_id: Option<CloneId>,
+    pub(crate) name: CloneName,
+    /// Its clone id, as create returned it [default: the current one]
+    pub(crate) clone_id: Option<CloneId>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DestroyArgs {
+pub(crate) struct DestroyArgs {
     #[command(flatten)]
-    pub(super) clone: CloneArgs,
-    /// Return once the clone is cut off, stopped and recorded; the teardown continues in the background
+    pub(crate) clone: CloneArgs,
+    /// Return as soon as the clone has no network and nothing in it runs; the teardown continues
     #[arg(long)]
-    pub(super) no_wait: bool,
+    pub(crate) no_wait: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ReapArgs {
-    /// Look at this clone alone
-    pub(super) name: Option<CloneName>,
-    /// Change nothing, only tell what would be done and why
+pub(crate) struct ReapArgs {
+    /// Only this clone
+    pub(crate) name: Option<CloneName>,
+    /// Change nothing, only show what would be done and why
     #[arg(long)]
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct LsArgs {
-    /// Also those that are gone and whose slots are kept free for a while
+pub(crate) struct LsArgs {
+    /// Also destroyed clones whose slots are in quarantine
     #[arg(long, short)]
-    pub(super) all: bool,
-    /// Also show the clones' identities
+    pub(crate) all: bool,
+    /// Also show the clone ids
     #[arg(long)]
-    pub(super) ids: bool,
+    pub(crate) ids: bool,
     /// Only this clone
     #[arg(long)]
-    pub(super) name: Option<CloneName>,
+    pub(crate) name: Option<CloneName>,
     /// Only the clones of this tenant
     #[arg(long)]
-    pub(super) tenant: Option<Tenant>,
+    pub(crate) tenant: Option<Tenant>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// hostd's configuration file [default: /etc/hostd/hostd.toml, FreeBSD: below /usr/local]
     #[arg(long, env = "HOSTD_CONFIG", hide_env_values = true, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct TemplateArgs {
+pub(crate) struct TemplateArgs {
     /// hostd's configuration file [default: /etc/hostd/hostd.toml, FreeBSD: below /usr/local]
     #[arg(long, global = true, env = "HOSTD_CONFIG", hide_env_values = true, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
-    pub(super) what: TemplateCommand,
+    pub(crate) what: TemplateCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum TemplateCommand {
-    /// Make a template of this system's browser
+pub(crate) enum TemplateCommand {
+    /// Create a template with this system's browser
     Create {
         /// The snapshot's name [default: as configured]
         #[arg(long)]
         snapshot: Option<SnapshotName>,
-        /// The browser's executable [default: the one that is found, headless_shell first]
+        /// The browser's executable [default: detected, headless_shell first]
         #[arg(long, value_name = "FILE")]
         browser: Option<PathBuf>,
     },
     /// List the templates and whether they can be used
     Ls,
-    /// Remove a template that no clone is made from
+    /// Remove a template that no clone uses
     Rm {
         /// The snapshot's name
         snapshot: SnapshotName,
@@ -286,38 +286,38 @@ pub(super) enum TemplateCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// The page to load; nothing else is contacted
     #[arg(long, required_unless_present = "serve", default_value = "")]
-    pub(super) url: String,
-    /// Make no clone, but serve a page to load on this address, until interrupted
+    pub(crate) url: String,
+    /// Create no clone, but serve a test page on this address until interrupted
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["url", "screenshot"])]
-    pub(super) serve: Option<std::net::SocketAddr>,
-    /// Where to write the picture of the page
+    pub(crate) serve: Option<std::net::SocketAddr>,
+    /// Where to write the screenshot
     #[arg(long, value_name = "FILE", default_value = "screenshot.png")]
-    pub(super) screenshot: PathBuf,
+    pub(crate) screenshot: PathBuf,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CallArgs {
+pub(crate) struct CallArgs {
     /// The method's name, such as host-status
-    pub(super) method: String,
+    pub(crate) method: String,
     /// The parameters, a JSON object; - reads them from standard input
     #[arg(value_name = "JSON", default_value = "{}")]
-    pub(super) params: String,
+    pub(crate) params: String,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// The shell
-    pub(super) shell: clap_complete::Shell,
+    pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ManArgs {
+pub(crate) struct ManArgs {
     /// Write hostctl.1 and a page for every command into this folder
     #[arg(long)]
-    pub(super) dir: Option<PathBuf>,
+    pub(crate) dir: Option<PathBuf>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -325,7 +325,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; write 90s, 5m or 2h"))?,
     };
-    if duration.is_zero() { Err("must be longer than nothing".into()) } else { Ok(duration) }
+    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
 }
 
 fn count(text: &str) -> Result<u64, String> {
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_is_valid() {
         command().debug_assert();
     }
 

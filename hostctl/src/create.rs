@@ -1,15 +1,15 @@
 //! `hostctl create`.
 
-use super::args::CreateArgs;
-use super::output::{Answer, Failure, Output};
-use super::progress::Steps;
-use super::remote::Remote;
-use super::text::{Table, Tone, ago, clean, seconds};
-use crate::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
-use crate::client::ClientError;
+use crate::args::CreateArgs;
+use crate::output::{CommandOutput, Failure, Output};
+use crate::progress::Steps;
+use crate::remote::Remote;
+use crate::text::{Table, Tone, ago, clean, seconds};
+use hostd::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
+use hostd::client::ClientError;
 use std::fmt::Write;
 
-pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> Result<Answer, Failure> {
+pub(crate) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> Result<CommandOutput, Failure> {
     let limits = Limits {
         memory_bytes: args.memory,
         processes: args.processes,
@@ -23,7 +23,7 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> R
     params.tenant = args.tenant;
     params.name = args.name;
     params.snapshot = args.snapshot;
-    // A part of a second is not worth an error, and never worth a zero.
+    // hostd takes whole seconds, at least 1.
     params.deadline_seconds = args.deadline.map(|deadline| deadline.as_secs().max(1));
     params.limits = (limits != Limits::default()).then_some(limits);
 
@@ -32,9 +32,9 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> R
     let request = params.request_id.clone();
     let created = client.create_with_progress(params, |progress| steps.show(&progress)).await;
     let result = created.map_err(|error| match error {
-        // Without its id a request cannot be joined, and the id may be one that nobody has seen.
+        // The caller needs the request id to join the operation, and it may be a random one.
         error @ (ClientError::Timeout(_) | ClientError::Closed(_)) => {
-            let hint = format!("hostd goes on with it; the same call with --request-id {request} joins it");
+            let hint = format!("the operation continues; the same call with --request-id {request} joins it");
             Failure::from(error).hint(hint)
         }
         error => error.into(),
@@ -45,12 +45,12 @@ pub(super) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> R
         text.push_str(&stages(output, &result.clone.stages));
     }
     if result.renewed {
-        text.push_str("The clone was already there; its lease is renewed.\n");
+        text.push_str("The clone already existed; its lease is renewed.\n");
     }
-    Ok(Answer::new(&result, text))
+    Ok(CommandOutput::new(&result, text))
 }
 
-pub(super) fn random_request() -> RequestId {
+pub(crate) fn random_request() -> RequestId {
     format!("hostctl-{}", uuid::Uuid::new_v4().simple()).parse().expect("letters, digits and a dash")
 }
 
@@ -87,15 +87,15 @@ fn describe(clone: &CloneInfo) -> String {
     text
 }
 
-pub(super) fn address(clone: &CloneInfo) -> String {
+pub(crate) fn address(clone: &CloneInfo) -> String {
     match clone.ip6 {
         Some(ip6) => format!("{} {ip6}", clone.ip),
         None => clone.ip.to_string(),
     }
 }
 
-/// The table of stages, with an empty line before it; nothing when there are none.
-pub(super) fn stages(output: &Output, stages: &[StageTiming]) -> String {
+/// The table of stages after an empty line, or nothing if there are none.
+pub(crate) fn stages(output: &Output, stages: &[StageTiming]) -> String {
     if stages.is_empty() {
         return String::new();
     }

@@ -1,13 +1,13 @@
 //! Reference pages: command line, configuration, errors.
 
-use hostd::cli::EXIT_CODES;
+use hostctl::EXIT_CODES;
 use hostd::config::{self, Key};
 use serde_json::Value;
 use std::fmt::Write;
 
 fn head(title: &str) -> String {
     format!(
-        "<!-- Generated from the code; do not edit. HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs -->\n\n\
+        "<!-- Generated from the code; do not edit. HOSTD_UPDATE_DOCS=1 cargo test -p hostctl -->\n\n\
          # {title}\n"
     )
 }
@@ -29,7 +29,7 @@ pub(super) fn command_line(hostd_help: &str) -> String {
          failed (`doctor` with errors, `reap` that could not finish), `data` is there too.\n",
     );
     // A fixed width: the page must not depend on the terminal the test runs in.
-    let mut hostctl = hostd::cli::command().term_width(100);
+    let mut hostctl = hostctl::command().term_width(100);
     hostctl.build();
     section(&mut text, "hostctl", &hostctl.clone().render_long_help().to_string());
     for mut command in hostctl.get_subcommands().cloned() {

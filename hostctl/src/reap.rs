@@ -1,29 +1,29 @@
-//! `hostctl reap`: what is over, and why each clone was taken or left.
+//! `hostctl reap`: destroys what is due and says why each clone was reaped or kept.
 
-use super::args::ReapArgs;
-use super::output::{Answer, Failure, Output};
-use super::progress::Steps;
-use super::remote::Remote;
-use super::text::{Table, Tone, clean};
-use crate::api::{ErrorCode, ReapLine, ReapParams, ReapResult};
+use crate::args::ReapArgs;
+use crate::output::{CommandOutput, Failure, Output};
+use crate::progress::Steps;
+use crate::remote::Remote;
+use crate::text::{Table, Tone, clean};
+use hostd::api::{ErrorCode, ReapLine, ReapParams, ReapResult};
 
-pub(super) async fn run(remote: &Remote, output: &Output, args: ReapArgs) -> Result<Answer, Failure> {
+pub(crate) async fn run(remote: &Remote, output: &Output, args: ReapArgs) -> Result<CommandOutput, Failure> {
     let mut steps = Steps::new(output);
     let params = ReapParams { dry_run: args.dry_run, name: args.name, progress_token: None };
     let client = remote.client().await?;
     let result = client.reap_with_progress(params, |progress| steps.show(&progress)).await?;
-    let answer = Answer::new(&result, explain(output, &result));
+    let shown = CommandOutput::new(&result, explain(output, &result));
     let failed = match (&result.alarm, result.failed.len()) {
         (Some(alarm), _) => alarm.clone(),
-        (None, 0) => return Ok(answer),
-        (None, failed) => format!("{failed} clones could not be reaped wholly"),
+        (None, 0) => return Ok(shown),
+        (None, failed) => format!("{failed} clones could not be reaped completely"),
     };
-    let hint = "the next run goes on where this one stopped; hostctl doctor may know why";
-    Err(Failure::of(ErrorCode::Incomplete, failed).hint(hint).with(answer))
+    let hint = "the next run continues; hostctl doctor may show the cause";
+    Err(Failure::of(ErrorCode::Incomplete, failed).hint(hint).with_output(shown))
 }
 
 fn explain(output: &Output, result: &ReapResult) -> String {
-    let taken = if result.dry_run { "would reap" } else { "reaped" };
+    let reaped_label = if result.dry_run { "would reap" } else { "reaped" };
     let mut table = Table::header(&["DECISION", "CLONE", "REASON", "WHY"]);
     let mut rows = |decision: &str, tone: Tone, lines: &[ReapLine]| {
         for line in lines {
@@ -33,7 +33,7 @@ fn explain(output: &Output, result: &ReapResult) -> String {
             table.row([cells.as_slice(), &[(Tone::Plain, reason), (Tone::Plain, why)]].concat());
         }
     };
-    rows(taken, Tone::Attention, &result.reaped);
+    rows(reaped_label, Tone::Attention, &result.reaped);
     rows("failed", Tone::Bad, &result.failed);
     rows("keep", Tone::Good, &result.kept);
 

@@ -1,36 +1,36 @@
-//! What a command answers, how it is printed, and which exit code it means.
+//! The result of a command, how it is printed, and its exit code.
 
-use super::exit::Exit;
-use super::text::{Paint, Tone, clean, clean_json, duration};
-use crate::api::{CloneName, ErrorCode, RpcError};
+use crate::exit::Exit;
+use crate::text::{Paint, Tone, clean, clean_json, duration};
+use hostd::api::{CloneName, ErrorCode, RpcError};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What a command that worked answers: the same thing for programs and for people.
+/// The result of a command that succeeded, for programs and for people.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct CommandOutput {
     /// For `--json`.
-    pub(super) data: Value,
-    /// For people, with its line ends.
-    pub(super) text: String,
+    pub(crate) data: Value,
+    /// For people, with line ends.
+    pub(crate) text: String,
 }
 
-impl Answer {
-    pub(super) fn new(data: &impl Serialize, text: String) -> Answer {
-        Answer { data: serde_json::to_value(data).expect("answers are plain data"), text }
+impl CommandOutput {
+    pub(crate) fn new(data: &impl Serialize, text: String) -> CommandOutput {
+        CommandOutput { data: serde_json::to_value(data).expect("results are plain data"), text }
     }
 }
 
-/// What a command that failed answers.
+/// The result of a command that failed.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(crate) struct Failure {
     error: Box<ErrorShape>,
     exit: Exit,
-    /// What was answered all the same, such as the findings of a doctor who is not content.
-    answer: Option<Box<Answer>>,
+    /// The output that is printed as well, such as the findings of `doctor`.
+    output: Option<Box<CommandOutput>>,
 }
 
 /// `error` of the JSON shape.
@@ -51,45 +51,45 @@ struct ErrorShape {
 }
 
 impl Failure {
-    /// A failure that hostctl itself found, with a code of its own.
-    pub(super) fn local(exit: Exit, code: &str, message: impl Into<String>) -> Failure {
+    /// A failure that hostctl detected, with a code of its own.
+    pub(crate) fn local(exit: Exit, code: &str, message: impl Into<String>) -> Failure {
         let error = ErrorShape { code: code.to_owned(), message: message.into(), ..ErrorShape::default() };
-        Failure { error: Box::new(error), exit, answer: None }
+        Failure { error: Box::new(error), exit, output: None }
     }
 
-    /// A failure that hostctl itself found, with one of hostd's codes.
-    pub(super) fn of(code: ErrorCode, message: impl Into<String>) -> Failure {
+    /// A failure that hostctl detected, with one of hostd's codes.
+    pub(crate) fn of(code: ErrorCode, message: impl Into<String>) -> Failure {
         let mut failure = Failure::local(code.exit_code().into(), code.word(), message);
         failure.error.retryable = code.retryable();
         failure
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Failure {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.error.hint = hint.into();
         self
     }
 
-    pub(super) fn retryable(mut self) -> Failure {
+    pub(crate) fn retryable(mut self) -> Failure {
         self.error.retryable = true;
         self
     }
 
-    pub(super) fn with(mut self, answer: Answer) -> Failure {
-        self.answer = Some(Box::new(answer));
+    pub(crate) fn with_output(mut self, output: CommandOutput) -> Failure {
+        self.output = Some(Box::new(output));
         self
     }
 
-    pub(super) fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         &self.error.message
     }
 
-    pub(super) fn advice(&self) -> &str {
+    pub(crate) fn hint_text(&self) -> &str {
         &self.error.hint
     }
 
-    /// Code, exit code and whether a retry makes sense.
+    /// Code, exit code and whether it is retryable.
     #[cfg(test)]
-    pub(super) fn verdict(self) -> (String, u8, bool) {
+    pub(crate) fn classification(self) -> (String, u8, bool) {
         (self.error.code, self.exit as u8, self.error.retryable)
     }
 }
@@ -107,53 +107,53 @@ impl From<RpcError> for Failure {
             name: data.name,
             cleanup: data.cleanup,
         };
-        Failure { error: Box::new(shape), exit: data.code.exit_code().into(), answer: None }
+        Failure { error: Box::new(shape), exit: data.code.exit_code().into(), output: None }
     }
 }
 
-/// Where answers go.
+/// Prints results to standard output and notes to standard error.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(crate) struct Output {
     json: bool,
     paint: Paint,
 }
 
 impl Output {
-    pub(super) fn new(json: bool) -> Output {
+    pub(crate) fn new(json: bool) -> Output {
         Output { json, paint: Paint(!json && colours(std::io::stdout().is_terminal())) }
     }
 
-    pub(super) fn json(&self) -> bool {
+    pub(crate) fn json(&self) -> bool {
         self.json
     }
 
     /// Colours for standard output.
-    pub(super) fn paint(&self) -> Paint {
+    pub(crate) fn paint(&self) -> Paint {
         self.paint
     }
 
-    /// A remark beside the answer, on standard error; programs do not get any.
-    pub(super) fn note(&self, text: &str) {
+    /// Print a note to standard error, but not with `--json`.
+    pub(crate) fn note(&self, text: &str) {
         if !self.json {
             let _ = writeln!(std::io::stderr(), "{}", clean(text));
         }
     }
 
-    pub(super) fn finish(&self, outcome: Result<Answer, Failure>) -> ExitCode {
+    pub(crate) fn finish(&self, outcome: Result<CommandOutput, Failure>) -> ExitCode {
         let (exit, shown) = match outcome {
-            Ok(answer) if self.json => (Exit::Ok, line(&json!({ "success": true, "data": answer.data }))),
-            Ok(answer) => (Exit::Ok, answer.text),
-            Err(Failure { error, exit, answer }) => {
+            Ok(output) if self.json => (Exit::Ok, line(&json!({ "success": true, "data": output.data }))),
+            Ok(output) => (Exit::Ok, output.text),
+            Err(Failure { error, exit, output }) => {
                 if self.json {
                     let mut shape = json!({ "success": false });
-                    if let Some(answer) = answer {
-                        shape["data"] = answer.data;
+                    if let Some(output) = output {
+                        shape["data"] = output.data;
                     }
                     shape["error"] = serde_json::to_value(&error).expect("errors are plain data");
                     (exit, line(&shape))
                 } else {
-                    let shown = answer.map(|answer| answer.text).unwrap_or_default();
-                    // The answer first, so that the failure is the last thing to be read.
+                    let shown = output.map(|output| output.text).unwrap_or_default();
+                    // The error is printed last, where people look first.
                     if print(&shown) {
                         explain(&error);
                     }
@@ -161,12 +161,12 @@ impl Output {
                 }
             }
         };
-        // A reader that went away (`| head`) is no failure; a full disk is.
+        // A closed pipe (`| head`) is not a failure; a full disk is.
         if print(&shown) { ExitCode::from(exit as u8) } else { ExitCode::from(Exit::Failure as u8) }
     }
 }
 
-/// The error for people, on standard error.
+/// Print the error for people to standard error.
 fn explain(error: &ErrorShape) {
     let paint = Paint(colours(std::io::stderr().is_terminal()));
     let mut text = format!("{} {}\n", paint.paint(Tone::Bad, "error:"), clean(&error.message));
@@ -185,8 +185,8 @@ fn explain(error: &ErrorShape) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Whether a stream gets colours: terminals, unless <https://no-color.org> says no.
-pub(super) fn colours(terminal: bool) -> bool {
+/// Whether a stream gets colours: terminals do, unless `NO_COLOR` is set (<https://no-color.org>).
+pub(crate) fn colours(terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
 }
@@ -195,14 +195,14 @@ fn line(value: &Value) -> String {
     format!("{}\n", clean_json(&value.to_string()))
 }
 
-/// Print to standard output. False: it could not be written.
+/// Print to standard output. Returns false if that failed.
 fn print(text: &str) -> bool {
     let mut stdout = std::io::stdout();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => true,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => true,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: cannot write the answer: {error}");
+            let _ = writeln!(std::io::stderr(), "error: cannot write to standard output: {error}");
             false
         }
     }

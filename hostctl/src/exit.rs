@@ -1,4 +1,4 @@
-//! What the exit code tells a script.
+//! Exit codes.
 
 /// The exit codes of `hostctl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Exit {
     NotFound = 3,
     /// Not allowed.
     Denied = 4,
-    /// A limit is reached or the thing is busy.
+    /// A limit is reached or the object is busy.
     Busy = 5,
     /// No answer in time.
     Timeout = 6,
@@ -27,9 +27,9 @@ pub const EXIT_CODES: [(Exit, &str); 8] = [
     (Exit::Ok, "done"),
     (Exit::Failure, "tried and failed"),
     (Exit::Usage, "the command line or the request is wrong"),
-    (Exit::NotFound, "no such clone, or it is another one by now"),
+    (Exit::NotFound, "no such clone, or the name belongs to another clone now"),
     (Exit::Denied, "not allowed"),
-    (Exit::Busy, "a limit is reached or the thing is busy; try again later"),
+    (Exit::Busy, "a limit is reached or the object is busy; try again later"),
     (Exit::Timeout, "no answer in time"),
     (Exit::NotReady, "the host is not ready, or hostd is not running"),
 ];
@@ -49,7 +49,7 @@ mod tests {
         for (index, (exit, _)) in EXIT_CODES.iter().enumerate() {
             assert_eq!(*exit as usize, index);
         }
-        for code in crate::api::ErrorCode::ALL {
+        for code in hostd::api::ErrorCode::ALL {
             assert_eq!(Exit::from(code.exit_code()) as u8, code.exit_code(), "{code}");
         }
     }

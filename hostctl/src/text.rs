@@ -1,11 +1,11 @@
-//! Text for people: harmless, aligned, short.
+//! Text for terminals: control characters removed, columns aligned.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Text of the daemon without anything that could move a terminal's cursor or change its state.
-/// It may quote what a tool inside a clone printed.
-pub(super) fn clean(text: &str) -> String {
+/// Replace control characters: the daemon may quote output of a program inside a clone, which must not control the
+/// terminal.
+pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|c| match c {
             '\n' | '\t' => ' ',
@@ -15,8 +15,8 @@ pub(super) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// JSON as it is, with the controls that JSON itself does not escape written as escapes.
-pub(super) fn clean_json(json: &str) -> String {
+/// Escape the control characters that JSON allows unescaped.
+pub(crate) fn clean_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
@@ -27,8 +27,8 @@ pub(super) fn clean_json(json: &str) -> String {
     text
 }
 
-/// Two units are enough: `2h 5m`.
-pub(super) fn ago(seconds: u64) -> String {
+/// A duration in at most two units: `2h 5m`.
+pub(crate) fn ago(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -39,42 +39,42 @@ pub(super) fn ago(seconds: u64) -> String {
 }
 
 /// A step's time: `0.123 s`.
-pub(super) fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     format!("{seconds:.3} s")
 }
 
 /// The same for a duration.
-pub(super) fn duration(duration: Duration) -> String {
+pub(crate) fn duration(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
-/// The user's name, or the number where it has none.
-pub(super) fn user(uid: u32) -> String {
+/// The name of a user, or the uid if it has none.
+pub(crate) fn user(uid: u32) -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| uid.to_string(), |user| clean(&user.name))
 }
 
 /// A colour by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tone {
-    /// As text is.
+pub(crate) enum Tone {
+    /// No colour.
     Plain,
-    /// As it should be.
+    /// Healthy.
     Good,
-    /// On its way, or worth a look.
+    /// In progress, or a warning.
     Attention,
-    /// Wrong.
+    /// An error.
     Bad,
-    /// Of less importance.
+    /// Less important.
     Faint,
 }
 
-/// Colours text, or not: decided once, for the stream it goes to.
+/// Colours text if the stream supports it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Paint(pub(super) bool);
+pub(crate) struct Paint(pub(crate) bool);
 
 impl Paint {
-    pub(super) fn paint(self, tone: Tone, text: &str) -> String {
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
             Tone::Good => "32",
@@ -86,21 +86,21 @@ impl Paint {
     }
 }
 
-/// Lines of aligned cells.
+/// Rows of aligned cells.
 #[derive(Debug, Default)]
-pub(super) struct Table(Vec<Vec<(Tone, String)>>);
+pub(crate) struct Table(Vec<Vec<(Tone, String)>>);
 
 impl Table {
-    pub(super) fn header(names: &[&str]) -> Table {
+    pub(crate) fn header(names: &[&str]) -> Table {
         Table(vec![names.iter().map(|name| (Tone::Faint, (*name).to_owned())).collect()])
     }
 
-    pub(super) fn row(&mut self, cells: Vec<(Tone, String)>) {
+    pub(crate) fn row(&mut self, cells: Vec<(Tone, String)>) {
         self.0.push(cells.into_iter().map(|(tone, text)| (tone, clean(&text))).collect());
     }
 
-    /// The lines; a column that is empty in every row but the header is left out.
-    pub(super) fn render(&self, paint: Paint) -> String {
+    /// The rows as text. A column without any value is omitted.
+    pub(crate) fn render(&self, paint: Paint) -> String {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.0.iter().filter_map(|row| row.get(column)).map(|(_, text)| text.chars().count()).max()
@@ -114,7 +114,7 @@ impl Table {
         let mut text = String::new();
         for row in &self.0 {
             let mut line = String::new();
-            // Padding that belongs to a cell is only written once another cell follows.
+            // Padding is written before the next cell, so that no line ends with spaces.
             let mut padding = 0;
             for (column, width) in &used {
                 let Some((tone, cell)) = row.get(*column) else { continue };
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_cannot_be_attacked() {
+    fn control_characters_are_replaced() {
         assert_eq!(clean("a\x1b[2Jb\r\u{9b}c\nd"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d");
     }
 
     #[test]
-    fn escaped_json_means_the_same() {
+    fn escaping_does_not_change_the_json_value() {
         let value = serde_json::json!({ "text": "a\u{9b}31m\u{7f}\u{1b}ä" });
         let shown = clean_json(&value.to_string());
         assert!(!shown.chars().any(char::is_control), "{shown:?}");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_two_units() {
+    fn durations_have_at_most_two_units() {
         assert_eq!(
             [0, 59, 60, 3599, 3600, 86_399, 90_000].map(ago),
             ["0s", "59s", "1m 0s", "59m 59s", "1h 0m", "23h 59m", "1d 1h"]

@@ -1,9 +1,11 @@
 //! Generated documents are committed, and this test says when one no longer fits the code.
 //!
-//! `HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs` writes them anew.
+//! `HOSTD_UPDATE_DOCS=1 cargo test -p hostctl` writes them anew.
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../hostd/tests/common/binary.rs"]
+mod binary;
 mod markdown;
 mod typescript;
 
@@ -23,7 +25,7 @@ fn check(path: &str, fresh: &str) {
     assert!(
         committed == fresh,
         "{path} no longer fits the code, from line {line} on. \
-         Write it anew: HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs"
+         Write it anew: HOSTD_UPDATE_DOCS=1 cargo test -p hostctl"
     );
 }
 
@@ -55,7 +57,7 @@ fn error_reference() {
 
 #[test]
 fn command_line_reference() {
-    let help = Command::new(env!("CARGO_BIN_EXE_hostd")).arg("--help").env_clear().output().unwrap();
+    let help = Command::new(binary::hostd()).arg("--help").env_clear().output().unwrap();
     assert!(help.status.success(), "{help:?}");
     check("docs/cli.md", &markdown::command_line(&String::from_utf8(help.stdout).unwrap()));
 }

@@ -1,16 +1,16 @@
-//! `hostctl template`: works on the host directly, not through the daemon. Templates are the operator's.
+//! `hostctl template`. It changes the host directly, without the daemon, so it needs root.
 
-use super::args::{TemplateArgs, TemplateCommand};
-use super::output::{Answer, Failure, Output};
-use super::text::{Table, Tone};
-use crate::api::ErrorCode;
-use crate::config;
-use crate::host::{HostError, HostErrorKind, templates};
+use crate::args::{TemplateArgs, TemplateCommand};
+use crate::output::{CommandOutput, Failure, Output};
+use crate::text::{Table, Tone};
+use hostd::api::ErrorCode;
+use hostd::config;
+use hostd::host::{HostError, HostErrorKind, templates};
 use serde_json::json;
 
-pub(super) async fn run(output: &Output, args: TemplateArgs) -> Result<Answer, Failure> {
+pub(crate) async fn run(output: &Output, args: TemplateArgs) -> Result<CommandOutput, Failure> {
     let config = config::load(args.config.as_deref(), std::iter::empty(), &[]).map_err(|error| {
-        Failure::of(ErrorCode::InvalidParams, error.to_string()).hint("hostctl doctor looks closer")
+        Failure::of(ErrorCode::InvalidParams, error.to_string()).hint("hostctl doctor lists every problem")
     })?;
     let name = &config.host.template;
     match args.what {
@@ -18,12 +18,12 @@ pub(super) async fn run(output: &Output, args: TemplateArgs) -> Result<Answer, F
             let snapshot = snapshot.unwrap_or_else(|| config.host.snapshot.clone());
             let version = templates::create(&config, &snapshot, browser.as_deref()).await.map_err(failure)?;
             let text = format!("template {name}, snapshot {snapshot}: {version}\n");
-            Ok(Answer { data: json!({ "template": name, "snapshot": snapshot, "version": version }), text })
+            Ok(CommandOutput { data: json!({ "template": name, "snapshot": snapshot, "version": version }), text })
         }
         TemplateCommand::Rm { snapshot } => {
             templates::remove(&config, &snapshot).await.map_err(failure)?;
             let text = format!("template {name}, snapshot {snapshot} is removed\n");
-            Ok(Answer { data: json!({ "template": name, "snapshot": snapshot }), text })
+            Ok(CommandOutput { data: json!({ "template": name, "snapshot": snapshot }), text })
         }
         TemplateCommand::Ls => {
             let all = templates::list(&config).await.map_err(failure)?;
@@ -41,7 +41,7 @@ pub(super) async fn run(output: &Output, args: TemplateArgs) -> Result<Answer, F
                     (Tone::Plain, about.clone()),
                 ]);
             }
-            Ok(Answer { data: json!({ "templates": data }), text: table.render(output.paint()) })
+            Ok(CommandOutput { data: json!({ "templates": data }), text: table.render(output.paint()) })
         }
     }
 }

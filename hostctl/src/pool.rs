@@ -1,19 +1,19 @@
 //! `hostctl pool`.
 
-use super::output::{Answer, Failure, Output};
-use super::remote::Remote;
-use super::text::{Table, Tone, ago, clean, seconds};
-use crate::api::{PoolStatus, StatusParams};
+use crate::output::{CommandOutput, Failure, Output};
+use crate::remote::Remote;
+use crate::text::{Table, Tone, ago, clean, seconds};
+use hostd::api::{PoolStatus, StatusParams};
 use serde_json::json;
 use std::fmt::Write;
 
-pub(super) async fn run(remote: &Remote, output: &Output) -> Result<Answer, Failure> {
+pub(crate) async fn run(remote: &Remote, output: &Output) -> Result<CommandOutput, Failure> {
     let status = remote.client().await?.status(StatusParams::default()).await?;
     Ok(match &status.warm_pool {
-        Some(pool) => Answer::new(pool, describe(pool, output)),
+        Some(pool) => CommandOutput::new(pool, describe(pool, output)),
         None => {
-            let text = "no clones are made ahead: pool.size is 0\n".to_owned();
-            Answer { data: json!({ "size": 0, "members": [] }), text }
+            let text = "the warm pool is off: pool.size is 0\n".to_owned();
+            CommandOutput { data: json!({ "size": 0, "members": [] }), text }
         }
     })
 }
