@@ -1,8 +1,8 @@
 //! The command line.
 
 use crate::exit::EXIT_CODES;
-use hostd::api::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use hostd::api::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
 use std::path::PathBuf;
 use std::time::Duration;
 

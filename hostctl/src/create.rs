@@ -9,7 +9,11 @@ use hostd::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
 use hostd::client::ClientError;
 use std::fmt::Write;
 
-pub(crate) async fn run(remote: &Remote, output: &Output, args: CreateArgs) -> Result<CommandOutput, Failure> {
+pub(crate) async fn run(
+    remote: &Remote,
+    output: &Output,
+    args: CreateArgs,
+) -> Result<CommandOutput, Failure> {
     let limits = Limits {
         memory_bytes: args.memory,
         processes: args.processes,

@@ -30,8 +30,10 @@ pub(crate) async fn run(remote: &Remote, output: &Output, args: DemoArgs) -> Res
     let visited = visit(&endpoint, &args.url).await;
     // The clone is destroyed even when the page failed.
     output.note("destroying the clone");
-    let clone_id =
-        clone.clone_id.clone().ok_or_else(|| Failure::of(ErrorCode::Internal, "hostd returned no clone id"))?;
+    let clone_id = clone
+        .clone_id
+        .clone()
+        .ok_or_else(|| Failure::of(ErrorCode::Internal, "hostd returned no clone id"))?;
     let gone = client.destroy(DestroyParams::new(clone.name.clone(), clone_id)).await?;
     let failed = |message: String| {
         Failure::of(ErrorCode::StepFailed, message).hint("hostctl doctor checks what clones may reach")

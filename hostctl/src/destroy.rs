@@ -9,7 +9,11 @@ use crate::text::clean;
 use hostd::api::{CloneId, CloneState, DestroyParams, ErrorCode, ForceUnmountParams, ListParams};
 use hostd::client::Client;
 
-pub(crate) async fn destroy(remote: &Remote, output: &Output, args: DestroyArgs) -> Result<CommandOutput, Failure> {
+pub(crate) async fn destroy(
+    remote: &Remote,
+    output: &Output,
+    args: DestroyArgs,
+) -> Result<CommandOutput, Failure> {
     let client = remote.client().await?;
     let clone_id = clone_id(&client, output, &args.clone).await?;
     let params = DestroyParams { wait: !args.no_wait, ..DestroyParams::new(args.clone.name, clone_id) };

@@ -51,8 +51,9 @@ impl From<ClientError> for Failure {
             }
             ClientError::Connect { path, source, hint } => {
                 let message = format!("cannot reach hostd at {}: {source}", path.display());
-                let hint =
-                    format!("{hint} (hostctl doctor checks more; --socket or HOSTD_SOCKET names another socket)");
+                let hint = format!(
+                    "{hint} (hostctl doctor checks more; --socket or HOSTD_SOCKET names another socket)"
+                );
                 Failure::local(Exit::NotReady, "unreachable", message).hint(hint).retryable()
             }
             ClientError::Timeout(after) => {

@@ -18,7 +18,10 @@ pub(crate) async fn run(output: &Output, args: TemplateArgs) -> Result<CommandOu
             let snapshot = snapshot.unwrap_or_else(|| config.host.snapshot.clone());
             let version = templates::create(&config, &snapshot, browser.as_deref()).await.map_err(failure)?;
             let text = format!("template {name}, snapshot {snapshot}: {version}\n");
-            Ok(CommandOutput { data: json!({ "template": name, "snapshot": snapshot, "version": version }), text })
+            Ok(CommandOutput {
+                data: json!({ "template": name, "snapshot": snapshot, "version": version }),
+                text,
+            })
         }
         TemplateCommand::Rm { snapshot } => {
             templates::remove(&config, &snapshot).await.map_err(failure)?;

@@ -1,4 +1,4 @@
-//! `hostctl` as people and scripts use it, against the real daemon with the fake host behind it.
+//! `hostctl` against the real daemon with the fake host.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn started(slots: u16, more: &str) -> (Lab, Daemon) {
     (lab, daemon)
 }
 
-/// Settings beside those of the lab's own file.
+/// Settings in addition to the lab's file.
 fn drop_in(lab: &Lab, text: &str) {
     let folder = lab.path().join("conf.d");
     std::fs::create_dir_all(&folder).unwrap();
@@ -33,8 +33,8 @@ fn drop_in(lab: &Lab, text: &str) {
 fn start(lab: &Lab) -> Daemon {
     let mut daemon = lab.start();
     daemon.wait_ready().unwrap_or_else(|error| panic!("{error}\n{}", lab.log_tail()));
-    // A dry run looks at the host, and creates are refused before the first look. Where the test is about
-    // a caller without rights this is refused, too.
+    // Creates are refused before the first inspection of the host; a dry run triggers it. It is refused as well if the
+    // test is about a caller without rights.
     let _ = Wire::connect(&lab.socket()).unwrap().call("browser-clone-reap", json!({"dry_run": true}));
     daemon
 }
@@ -45,7 +45,7 @@ fn command(socket: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What a run left: exit code, standard output, standard error.
+/// The result of a run: exit code, standard output, standard error.
 #[derive(Debug)]
 struct Ran {
     code: i32,
@@ -59,7 +59,7 @@ impl Ran {
         Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// The only line, which must be the JSON shape of this outcome; nothing else was said.
+    /// The only output line, which must have the documented JSON shape.
     fn json(&self) -> Value {
         assert_eq!(self.err, "", "{self:?}");
         assert_eq!(self.out.lines().count(), 1, "{self:?}");
@@ -83,7 +83,7 @@ fn hostctl(lab: &Lab, args: &[&str]) -> Ran {
     at(&lab.socket(), args)
 }
 
-/// Run it and demand success.
+/// Run it and expect success.
 fn good(lab: &Lab, args: &[&str]) -> Ran {
     let ran = hostctl(lab, args);
     assert_eq!(ran.code, 0, "{args:?}: {ran:?}\n{}", lab.log_tail());
@@ -96,7 +96,7 @@ fn data(lab: &Lab, args: &[&str]) -> Value {
     good(lab, &args).json()["data"].take()
 }
 
-/// Run it with `--json` and demand this exit code and error code.
+/// Run it with `--json` and expect this exit code and error code.
 fn refused(socket: &Path, args: &[&str], exit: i32, code: &str) -> Value {
     let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
     let ran = at(socket, &args);
@@ -106,7 +106,7 @@ fn refused(socket: &Path, args: &[&str], exit: i32, code: &str) -> Value {
     shape["error"].take()
 }
 
-/// Run it on a terminal of its own; answers all it wrote there.
+/// Run it on a pseudo terminal; returns its output.
 fn on_terminal(socket: &Path, args: &[&str], env: &[(&str, &str)]) -> String {
     let pty = nix::pty::openpty(None, None).unwrap();
     let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
@@ -117,7 +117,7 @@ fn on_terminal(socket: &Path, args: &[&str], env: &[(&str, &str)]) -> String {
         .stdout(side(&pty.slave))
         .stderr(side(&pty.slave));
     let mut child = command.spawn().unwrap();
-    // The reader sees the end only when nobody holds the other side any more.
+    // The reader sees the end when all descriptors of the other side are closed.
     drop((command, pty.slave));
     let mut text = Vec::new();
     let mut terminal = std::fs::File::from(pty.master);
@@ -231,7 +231,7 @@ fn parameters_may_come_from_standard_input() {
 }
 
 #[test]
-fn exit_codes_tell_what_kind_of_failure() {
+fn exit_codes_name_the_kind_of_failure() {
     let lab = Lab::new(3, "");
     let socket = lab.socket();
     drop_in(&lab, "[server]\nmax_clones = 1\n");
@@ -251,7 +251,7 @@ fn exit_codes_tell_what_kind_of_failure() {
     good(&lab, &["destroy", "browsertask001", &id]);
     refused(&socket, &["create", "--snapshot", "nosuch"], 7, "template_unusable");
 
-    // In words the same, on standard error, with the hint.
+    // As text the same on standard error, with the hint.
     let words = hostctl(&lab, &["destroy", "browsertask002"]);
     assert_eq!((words.code, words.out.as_str()), (3, ""));
     assert_eq!(
@@ -259,7 +259,7 @@ fn exit_codes_tell_what_kind_of_failure() {
         "error: there is no clone browsertask002\nhint: see hostctl ls for the clones there are\n"
     );
 
-    // Somebody else's host.
+    // A caller without rights.
     drop_in(&lab, "[[access]]\nusers = [\"64999\"]\noperator = true\n");
     assert!(daemon.stop().success());
     let daemon = start(&lab);
@@ -273,7 +273,7 @@ fn exit_codes_tell_what_kind_of_failure() {
 
 #[test]
 fn usage_errors_exit_with_2() {
-    let nowhere = Path::new("/nonexistent/hostd.sock");
+    let no_daemon = Path::new("/nonexistent/hostd.sock");
     for args in [
         &["create", "--deadline", "soon"][..],
         &["create", "--memory", "lots"],
@@ -285,18 +285,18 @@ fn usage_errors_exit_with_2() {
         &["ls", "--timeout", "0"],
         &["completions", "tcl"],
     ] {
-        let ran = at(nowhere, args);
+        let ran = at(no_daemon, args);
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?}: {ran:?}");
         assert!(ran.err.starts_with("error: "), "{args:?}: {ran:?}");
-        refused(nowhere, args, 2, "usage");
+        refused(no_daemon, args, 2, "usage");
     }
-    let bare = at(nowhere, &[]);
+    let bare = at(no_daemon, &[]);
     assert_eq!(bare.code, 2, "{bare:?}");
     assert!(bare.err.contains("Usage: hostctl"), "{bare:?}");
 }
 
 #[test]
-fn no_answer_in_time_exits_with_6_and_a_silent_server_does_not_hang_us() {
+fn a_timeout_exits_with_6_also_if_the_server_never_answers() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("sock");
     let _silent = UnixListener::bind(&socket).unwrap();
@@ -334,9 +334,9 @@ fn a_server_that_is_not_hostd_is_a_protocol_error() {
 }
 
 #[test]
-fn a_dry_run_explains_itself_line_by_line() {
+fn a_dry_run_explains_every_decision() {
     let lab = Lab::new(5, "");
-    // No timer: what is left unfinished stays so until this test goes on with it.
+    // No timer: unfinished work stays until this test continues it.
     drop_in(&lab, "[lifecycle]\nreconcile_interval_ms = 3600000\n");
     assert!(lab.world().plant_foreign(Slot::new(4).unwrap(), Part::Storage));
     let _daemon = start(&lab);
@@ -372,7 +372,7 @@ fn a_dry_run_explains_itself_line_by_line() {
     assert!(plan.ends_with(&last), "{plan}");
     assert_eq!(state("browsertask002"), Some("incomplete".into()), "a dry run changes nothing");
 
-    // The real run fails on the stuck mount, tells which, and answers its result all the same.
+    // The real run fails on the stuck mount, names it, and still prints its result.
     let ran = hostctl(&lab, &["reap", "browsertask002", "--json"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     let shape = ran.json();
@@ -385,7 +385,7 @@ fn a_dry_run_explains_itself_line_by_line() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.out.contains("left       "), "{ran:?}");
     let refusal = refused(&lab.socket(), &["destroy", "browsertask004"], 4, "denied");
-    assert!(refusal["message"].as_str().unwrap().contains("never touched"), "{refusal}");
+    assert!(refusal["message"].as_str().unwrap().contains("never changes it"), "{refusal}");
 
     lab.world().unstick_mount(Slot::new(2).unwrap());
     good(&lab, &["reap", "browsertask002"]);
@@ -394,7 +394,7 @@ fn a_dry_run_explains_itself_line_by_line() {
 }
 
 #[test]
-fn all_shows_the_quarantined_too() {
+fn ls_all_shows_quarantined_clones() {
     let lab = Lab::new(2, "");
     drop_in(&lab, "[lifecycle]\nquarantine_seconds = 3600\n");
     let _daemon = start(&lab);
@@ -408,7 +408,7 @@ fn all_shows_the_quarantined_too() {
 }
 
 #[test]
-fn a_terminal_gets_live_steps_and_colours_and_no_color_is_obeyed() {
+fn a_terminal_gets_live_steps_and_colours_unless_no_color_is_set() {
     let (lab, _daemon) = started(4, "");
     let made = on_terminal(&lab.socket(), &["create"], &[("TERM", "xterm")]);
     assert!(made.contains("\r\x1b[Kbrowsertask001  storage …"), "{made:?}");
@@ -433,7 +433,7 @@ fn the_doctor_works_when_the_daemon_is_down() {
     let config = lab.path().join("hostd.toml");
     let doctor = |more: &[&str]| {
         let args = [&["doctor", "--config", config.to_str().unwrap()], more].concat();
-        // Without HOSTD_SOCKET: the configuration tells where the daemon is.
+        // Without HOSTD_SOCKET the socket comes from the configuration.
         Ran::of(command(Path::new(""), &args).env_remove("HOSTD_SOCKET").output().unwrap())
     };
     let well = doctor(&[]);
@@ -443,7 +443,7 @@ fn the_doctor_works_when_the_daemon_is_down() {
     }
     assert!(well.out.ends_with("\n0 errors, 0 warnings\n"), "{}", well.out);
 
-    // The daemon's own findings count.
+    // Errors that the daemon finds count.
     lab.world().lose_rules();
     let ill =
         wait_for(|| Some(doctor(&[])).filter(|ran| ran.code == 7)).expect("the lost rules are an error");
@@ -459,7 +459,7 @@ fn the_doctor_works_when_the_daemon_is_down() {
     assert_eq!(shape["error"]["code"], "host_not_ready");
     assert_eq!(shape["data"]["findings"][1]["severity"], "error");
 
-    // A stale socket: there, but nobody behind it.
+    // A stale socket: the file exists, but no process listens.
     drop(UnixListener::bind(lab.socket()).unwrap());
     let stale = doctor(&[]);
     assert_eq!(stale.code, 7, "{stale:?}");
@@ -479,19 +479,19 @@ fn the_doctor_works_when_the_daemon_is_down() {
 }
 
 #[test]
-fn completions_and_manual_pages_are_made() {
-    let nowhere = Path::new("/nonexistent/hostd.sock");
+fn completions_and_manual_pages_are_generated() {
+    let no_daemon = Path::new("/nonexistent/hostd.sock");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ran = at(nowhere, &["completions", shell]);
+        let ran = at(no_daemon, &["completions", shell]);
         assert_eq!(ran.code, 0, "{shell}: {ran:?}");
         assert!(ran.out.contains("force-unmount") && ran.out.contains("dry-run"), "{shell}");
     }
-    let page = at(nowhere, &["man"]);
+    let page = at(no_daemon, &["man"]);
     assert_eq!(page.code, 0, "{page:?}");
     assert!(page.out.contains(".TH hostctl 1") && page.out.contains("Exit codes"), "{page:?}");
 
     let folder = tempfile::tempdir().unwrap();
-    let ran = at(nowhere, &["man", "--dir", folder.path().to_str().unwrap()]);
+    let ran = at(no_daemon, &["man", "--dir", folder.path().to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let mut pages = vec!["hostctl.1".to_owned()];
     pages.extend(
@@ -502,25 +502,25 @@ fn completions_and_manual_pages_are_made() {
         assert!(ran.out.contains(page), "{page} in {}", ran.out);
         assert!(std::fs::read_to_string(folder.path().join(page)).unwrap().len() > 300, "{page}");
     }
-    // Every file that was written is told of, those of commands below a command too.
+    // Every written file is printed, including those of subcommands of a command.
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), ran.out.lines().count());
-    let ran = at(nowhere, &["man", "--dir", "/nonexistent"]);
+    let ran = at(no_daemon, &["man", "--dir", "/nonexistent"]);
     assert_eq!(ran.code, 1, "{ran:?}");
 }
 
 #[test]
 fn every_command_has_help_and_the_examples_in_it_are_valid() {
-    let nowhere = Path::new("/nonexistent/hostd.sock");
+    let no_daemon = Path::new("/nonexistent/hostd.sock");
     for subcommand in hostctl::command().get_subcommands() {
         let name = subcommand.get_name().to_owned();
         for flag in ["-h", "--help"] {
-            let help = at(nowhere, &[&name, flag]);
+            let help = at(no_daemon, &[&name, flag]);
             assert_eq!((help.code, help.err.as_str()), (0, ""), "{name}: {help:?}");
             assert!(help.out.contains("Usage: hostctl"), "{name}: {help:?}");
         }
         let after = subcommand.get_after_help().map(ToString::to_string).unwrap_or_default();
         for example in after.lines().filter_map(|line| line.strip_prefix("  hostctl ")) {
-            // What the shell does with pipes, files and quotes is not ours to check.
+            // Pipes, redirections and quotes belong to the shell.
             let words: Vec<String> = example
                 .split([' '])
                 .take_while(|word| !["|", ">", "<"].contains(word))
@@ -531,12 +531,12 @@ fn every_command_has_help_and_the_examples_in_it_are_valid() {
             assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
         }
     }
-    let version = at(nowhere, &["--version"]);
+    let version = at(no_daemon, &["--version"]);
     assert_eq!(version.out, format!("hostctl {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let mut child = command(Path::new("/nonexistent"), &["completions", "zsh"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -549,5 +549,5 @@ fn a_reader_that_goes_away_is_no_failure() {
 
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = command(Path::new("/nonexistent"), &["completions", "zsh"]).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "an answer that got lost is a failure");
+    assert_eq!(output.status.code(), Some(1), "output that cannot be written is a failure");
 }

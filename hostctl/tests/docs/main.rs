@@ -1,6 +1,6 @@
-//! Generated documents are committed, and this test says when one no longer fits the code.
+//! The generated documents in the repository must match the code.
 //!
-//! `HOSTD_UPDATE_DOCS=1 cargo test -p hostctl` writes them anew.
+//! `HOSTD_UPDATE_DOCS=1 cargo test -p hostctl` rewrites them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,8 +24,8 @@ fn check(path: &str, fresh: &str) {
     let line = differs.unwrap_or_else(|| committed.lines().count().min(fresh.lines().count())) + 1;
     assert!(
         committed == fresh,
-        "{path} no longer fits the code, from line {line} on. \
-         Write it anew: HOSTD_UPDATE_DOCS=1 cargo test -p hostctl"
+        "{path} differs from the code from line {line} on. \
+         Rewrite it: HOSTD_UPDATE_DOCS=1 cargo test -p hostctl"
     );
 }
 

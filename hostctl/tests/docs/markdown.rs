@@ -12,7 +12,7 @@ fn head(title: &str) -> String {
     )
 }
 
-/// `hostctl` and `hostd` as their own help says.
+/// The help of `hostctl` and `hostd`.
 pub(super) fn command_line(hostd_help: &str) -> String {
     let mut text = head("Command line");
     text.push_str("\n## Exit codes of `hostctl`\n\n| code | meaning |\n|---|---|\n");
@@ -23,10 +23,10 @@ pub(super) fn command_line(hostd_help: &str) -> String {
         "\n## JSON\n\nWith `--json` every command prints one line on standard output and nothing on standard \
          error:\n\n```json\n{\"success\":true,\"data\":{}}\n\
          {\"success\":false,\"error\":{\"code\":\"host_full\",\"message\":\"…\",\"hint\":\"…\",\"retryable\":true}}\n\
-         ```\n\n`data` is the method's result as in `openrpc.json`. `error.code` is one of the words in `errors.md`, \
+         ```\n\n`data` is the method's result as in `openrpc.json`. `error.code` is one of the codes in `errors.md`, \
          or `usage`, `unreachable`, `disconnected`, `protocol` from `hostctl` itself; `retry_after_ms`, `step`, \
-         `name` and `cleanup` are there where they say something. When a command answered something although it \
-         failed (`doctor` with errors, `reap` that could not finish), `data` is there too.\n",
+         `name` and `cleanup` are present where they apply. A command that failed but has a result (`doctor` with \
+         errors, an incomplete `reap`) prints `data` as well.\n",
     );
     // A fixed width: the page must not depend on the terminal the test runs in.
     let mut hostctl = hostctl::command().term_width(100);
@@ -34,7 +34,7 @@ pub(super) fn command_line(hostd_help: &str) -> String {
     section(&mut text, "hostctl", &hostctl.clone().render_long_help().to_string());
     for mut command in hostctl.get_subcommands().cloned() {
         let title = format!("hostctl {}", command.get_name());
-        // The options of every command are described once, above.
+        // The global options are described once, above.
         for global in ["json", "socket", "timeout"] {
             command = command.mut_arg(global, |arg| arg.hide(true));
         }
@@ -60,7 +60,7 @@ pub(super) fn configuration() -> String {
          4. variables, such as `HOSTD_POOL_PREFIX=browsertask`,\n\
          5. flags of `hostd`, such as `--set pool.prefix=browsertask`.\n\n\
          Unknown keys and variables are errors that name the nearest known one. In variables and flags text needs no \
-         quotes; everything else is written as in TOML. `hostd --check-config` tells everything that is wrong. \
+         quotes; everything else is written as in TOML. `hostd --check-config` reports every problem. \
          `hostd.toml` in this folder is the commented default file.\n",
     );
     for section in config::sections() {
@@ -105,16 +105,16 @@ fn default(key: &Key) -> String {
 pub(super) fn errors(document: &Value) -> String {
     let mut text = head("Errors");
     text.push_str(
-        "\nA refusal or failure is a JSON-RPC error: `error.code` is the number, `error.message` one sentence, \
-         `error.data` what a program can decide on:\n\n| field | meaning |\n|---|---|\n",
+        "\nErrors are JSON-RPC errors: `error.code` is the number, `error.message` one sentence, \
+         `error.data` has the details for programs:\n\n| field | meaning |\n|---|---|\n",
     );
     let data = &document["components"]["schemas"]["ErrorData"]["properties"];
     for (name, field) in data.as_object().unwrap() {
         let _ = writeln!(text, "| `{name}` | {} |", field["description"].as_str().unwrap());
     }
     text.push_str(
-        "\nA retryable error may go away without anybody changing anything. The exit code is that of `hostctl`.\n\n\
-         | word | number | retryable | exit code | meaning |\n|---|---|---|---|---|\n",
+        "\nA retryable error may disappear without any change. The exit code is that of `hostctl`.\n\n\
+         | code | number | retryable | exit code | meaning |\n|---|---|---|---|---|\n",
     );
     for code in hostd::api::ErrorCode::ALL {
         let error = &document["components"]["errors"][code.word()];

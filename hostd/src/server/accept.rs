@@ -1,4 +1,4 @@
-//! Lets peers in: credentials, access, caps; then one task for each connection.
+//! Accepts connections: checks credentials, access rules and caps, then starts one task for each connection.
 
 use super::connection;
 use super::dispatch::{SOON, Session, Shared};
@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
-/// How long to wait before the next try when the system has no file or memory for a connection.
-const BREATH: Duration = Duration::from_millis(100);
-/// How long the last answers may take to be read when the daemon stops.
+/// The delay before the next accept(2) when the system is out of descriptors or memory.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long clients may take to read the last answers when the daemon stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// Serve until `stop` is ready, then shut down in order: no new connections, no new operations,
-/// running operations to their end (or until `hurry` is ready), their answers, the end.
-/// Answers how many operations were left; their records tell the next start what to do.
+/// Serve until `stop` is ready, then shut down: refuse new connections and operations, wait for running operations (or
+/// until `hurry` is ready), and send their answers. Returns how many operations were not finished; the next start
+/// continues from their records.
 pub async fn serve<O: Operations>(
     shared: Arc<Shared<O>>,
     listener: Listener,
@@ -31,7 +31,7 @@ pub async fn serve<O: Operations>(
     hurry: impl Future<Output = ()>,
 ) -> u64 {
     let (closing, _) = watch::channel(());
-    // Every connection holds a clone of `alive`; when all are gone the receiver ends.
+    // Every connection holds a clone of `alive`; when all are dropped, the receiver ends.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     tokio::select! {
         () = accept(&shared, &listener, &closing, &alive) => {}
@@ -43,7 +43,7 @@ pub async fn serve<O: Operations>(
     let left = tokio::select! {
         left = shared.operations.shutdown() => left,
         () = hurry => {
-            tracing::warn!("not waiting for operations that are under way; the next start rolls them back");
+            tracing::warn!("not waiting for running operations; the next start rolls them back");
             shared.operations.status().operations
         }
     };
@@ -64,7 +64,7 @@ async fn accept<O: Operations>(
             Ok(stream) => stream,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
@@ -81,7 +81,7 @@ async fn accept<O: Operations>(
                 if let Some(left_out) = refusals.may_log(Instant::now()) {
                     tracing::warn!(%error, left_out, "connection refused");
                 }
-                // A fresh socket has room for one line: this never waits.
+                // The buffer of a new socket has room for one line, so this never blocks.
                 let _ = stream.try_write(&wire::failure(RawValue::NULL, &error));
             }
         }
@@ -93,22 +93,22 @@ fn admit<O: Operations>(
     stream: &UnixStream,
 ) -> Result<(Session, super::connections::Ticket), RpcError> {
     let peer = platform::peer(stream.as_fd()).map_err(|error| {
-        let message = format!("the system does not tell who is calling: {error}");
+        let message = format!("cannot read the peer's credentials: {error}");
         RpcError::new(ErrorCode::Denied, message, "connect over hostd's Unix socket on this host")
     })?;
     let grant = shared.access.grant(&peer).ok_or_else(|| {
         RpcError::new(
             ErrorCode::Denied,
             format!("user {} may not call anything", peer.uid),
-            "the administrator allows it with an access rule in hostd's configuration",
+            "add an access rule to hostd's configuration",
         )
     })?;
     let ticket = shared.connections.admit(peer.uid).map_err(|limit| {
-        let message = format!("too many connections ({limit}), all of them at work");
+        let message = format!("too many connections ({limit}), and none is idle");
         RpcError::new(
             ErrorCode::TooManyConnections,
             message,
-            "use fewer connections: each takes many requests at once",
+            "use fewer connections: one connection carries many requests",
         )
         .retry_after(SOON)
     })?;

@@ -1,6 +1,6 @@
-//! The path from a line to an operation as one plain function, for the fuzzer and its corpus test.
+//! The path from a line to an operation as one function, for the fuzzer and its corpus test.
 //!
-//! Everything is the daemon's own code except the operations, which only write down that they were called.
+//! All code is the daemon's own except the operations, which only record that they were called.
 
 use super::access::Access;
 use super::dispatch::{Handled, ProgressLines, Session, Shared};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// What became of a line.
+/// The result of one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The operations that were reached, in order.
@@ -25,7 +25,7 @@ pub struct Outcome {
     pub written: Vec<String>,
 }
 
-/// The kinds of callers a line is tried with.
+/// The kinds of callers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// May do everything.
@@ -36,7 +36,7 @@ pub enum Kind {
     Reader,
 }
 
-/// Parse, authorise and dispatch one line for an operator, and check what must hold for every line.
+/// Parse, authorise and dispatch one line for every kind of caller, and check the invariants.
 pub fn line(line: &[u8]) {
     for kind in [Kind::Operator, Kind::ControlPlane, Kind::Reader] {
         let outcome = outcome(kind, line);
@@ -59,7 +59,7 @@ pub fn line(line: &[u8]) {
     }
 }
 
-/// Parse, authorise and dispatch one line, and tell what became of it.
+/// Parse, authorise and dispatch one line, and return the result.
 pub fn outcome(kind: Kind, line: &[u8]) -> Outcome {
     static SHARED: OnceLock<Arc<Shared<Recorder>>> = OnceLock::new();
     let shared = SHARED.get_or_init(shared);
@@ -104,7 +104,7 @@ fn shared() -> Arc<Shared<Recorder>> {
         rule("3", &[], false),
     ];
     let mut config = Config { access, ..Config::default() };
-    // No limit in the way: the fuzzer is after the operations.
+    // No rate limit: the fuzzer must reach the operations.
     config.server.creates_per_minute = u32::MAX;
     config.server.create_burst = u32::MAX;
     let access = Access::new(&config.access);
@@ -112,7 +112,7 @@ fn shared() -> Arc<Shared<Recorder>> {
     Arc::new(Shared::new(Recorder, access, Arc::new(config), &pool, Arc::new(Metrics::new())))
 }
 
-/// Operations that only write down that they were called.
+/// Operations that only record that they were called.
 #[derive(Debug)]
 struct Recorder;
 
@@ -178,7 +178,7 @@ impl Operations for Recorder {
     }
 
     fn status(&self) -> EngineStatus {
-        // Reached by the metrics too, so it counts once only.
+        // The metrics call it as well, so it is recorded once only.
         REACHED.with_borrow_mut(|reached| {
             if reached.is_empty() {
                 reached.push(Method::Status);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_caller_reaches_what_it_may() {
+    fn each_kind_of_caller_reaches_only_allowed_operations() {
         let id = "0".repeat(32);
         let clone = format!(r#"{{"name":"browsertask001","clone_id":"{id}"}}"#);
         let calls = [

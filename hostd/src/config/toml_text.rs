@@ -1,9 +1,9 @@
-//! The commented default file, written from the types.
+//! The configuration as TOML: the commented default file and the settings in effect.
 //!
-//! Every setting is commented out with its default, so that the file changes nothing as it is, pins
-//! nothing, and is the same on both systems.
+//! The default file shows every setting commented out, so it changes nothing and is the same on both systems.
 
 use super::keys::{Key, Section, sections};
+use super::types::Config;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -15,13 +15,13 @@ pub fn default_toml() -> String {
     comment(
         &mut text,
         "hostd's configuration. Every setting is shown with its default and commented out: remove the # \
-         to change one.",
+         to change it.",
     );
     comment(
         &mut text,
         "Later layers win: this file, conf.d/*.toml beside it in the order of their names, variables such as \
          HOSTD_POOL_PREFIX, flags such as --set pool.prefix=browsertask. Unknown keys are errors; \
-         `hostd --check-config` tells what is wrong.",
+         `hostd --check-config` reports what is wrong.",
     );
     for section in sections() {
         text.push('\n');
@@ -29,6 +29,23 @@ pub fn default_toml() -> String {
         match section.list {
             true => list(&mut text, &section),
             false => table(&mut text, &section),
+        }
+    }
+    text
+}
+
+/// Every setting as `section.key = value`, for people and scripts. Loading the text gives the same configuration.
+pub fn effective_toml(config: &Config) -> String {
+    let values = serde_json::to_value(config).expect("a configuration is plain data");
+    let mut text = String::new();
+    for section in sections() {
+        let value = &values[&section.name];
+        if section.list {
+            let _ = writeln!(text, "{} = {}", section.name, toml_value(value));
+        } else {
+            for key in &section.keys {
+                let _ = writeln!(text, "{}.{} = {}", section.name, key.name, toml_value(&value[&key.name]));
+            }
         }
     }
     text
@@ -59,14 +76,14 @@ fn list(text: &mut String, section: &Section) {
     }
 }
 
-/// The key's meaning, and the words it may have.
+/// The key's meaning, and its possible values.
 fn describe(key: &Key) -> String {
     let words = key.expects.contains('`') && !key.doc.contains('`') && !key.default.is_boolean();
     if words { format!("{} ({})", key.doc, key.expects) } else { key.doc.clone() }
 }
 
-/// A default as TOML writes it; JSON's text, numbers, booleans and lists look the same.
-pub(super) fn toml_value(value: &Value) -> String {
+/// A value as TOML. Strings, numbers, booleans and lists look the same in JSON.
+fn toml_value(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(toml_value).collect::<Vec<_>>().join(", ")),
         Value::Object(keys) => {
