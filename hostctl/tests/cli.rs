@@ -256,7 +256,7 @@ fn exit_codes_name_the_kind_of_failure() {
     assert_eq!((words.code, words.out.as_str()), (3, ""));
     assert_eq!(
         words.err,
-        "error: there is no clone browsertask002\nhint: see hostctl ls for the clones there are\n"
+        "error: there is no clone browsertask002\nhint: hostctl ls lists the clones\n"
     );
 
     // A caller without rights.
