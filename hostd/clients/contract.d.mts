@@ -1,21 +1,21 @@
 // Generated from docs/openrpc.json; do not edit.
-// HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test docs
+// HOSTD_UPDATE_DOCS=1 cargo test -p hostctl
 
-/** The caller's own name for one request. Repeating it renews the lease of the same clone. */
+/** The idempotency key of a create. Repeating it renews the lease of the same clone. */
 export type RequestId = string;
 
-/** On whose behalf a clone is made; only counted against the tenant's cap and shown. */
+/** The tenant that a clone is counted for; it grants no rights. */
 export type Tenant = string;
 
-/** A clone's name: the pool's prefix and the three digits of its slot. */
+/** A clone's name: the configured prefix and the three digits of its slot. */
 export type CloneName = string;
 
 /** A template's snapshot, by its bare name. */
 export type SnapshotName = string;
 
-/** What a clone may use. In a request: wishes, each at most the configured limit. In an answer: what is on. */
+/** Resource limits of a clone. In a request each is capped by the configured limit; in a result they are the limits in effect. */
 export interface Limits {
-  /** Memory of all its processes together, in bytes. */
+  /** Memory of all its processes, in bytes. */
   memory_bytes?: number;
   /** Number of processes (threads on Linux). */
   processes?: number;
@@ -23,93 +23,93 @@ export interface Limits {
   open_files?: number;
   /** Processor time: 100 is one core. */
   cpu_percent?: number;
-  /** What the clone may add to its template on disk, in bytes. */
+  /** Disk space beyond the template, in bytes. */
   disk_bytes?: number;
-  /** Bytes read from disk in a second. */
+  /** Bytes read from disk per second. */
   read_bytes_per_second?: number;
-  /** Bytes written to disk in a second. */
+  /** Bytes written to disk per second. */
   write_bytes_per_second?: number;
 }
 
-/** Chosen by the caller; comes back in every progress notification of this request. */
+/** Chosen by the caller and repeated in every progress notification of the request. */
 export type ProgressToken = string;
 
-/** Answer of `browser-clone-create`. */
+/** Result of `browser-clone-create`. */
 export interface CreateResult {
   /** The clone. */
   clone: CloneInfo;
-  /** True when this call renewed the lease of a clone that was already there. */
+  /** True when this call renewed the lease of an existing clone. */
   renewed: boolean;
 }
 
 /** One clone. */
 export interface CloneInfo {
-  /** Its name, which is its slot. */
+  /** Its name, which contains its slot number. */
   name: CloneName;
-  /** Its identity; in a list only for the owner and for operators. */
+  /** Its unique id; in a list only for the owner and for operators. */
   clone_id?: CloneId;
-  /** The request that made it; in a list only for the owner and for operators. */
+  /** The request that created it; in a list only for the owner and for operators. */
   request_id?: RequestId;
-  /** On whose behalf it was made. */
+  /** The tenant it is counted for. */
   tenant?: Tenant;
-  /** The user that made it. */
+  /** The user that created it. */
   owner_uid?: number;
   /** Where it is in its life. */
   state: CloneState;
   /** Its IPv4 address. */
   ip: string;
-  /** Its IPv6 address, if the pool has any. */
+  /** Its IPv6 address, if pool.subnet6 is set. */
   ip6?: string;
-  /** Where its browser service answers, once it is ready. */
+  /** The address of its browser service, once it is ready. */
   endpoint?: string;
-  /** Its raw CDP, of this clone alone: for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`, which then need not ask the endpoint first. A later clone with the same address refuses it. */
+  /** Its raw CDP endpoint, for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`. It is valid for this clone only: a later clone with the same address refuses it. */
   cdp_endpoint?: string;
-  /** The template's snapshot it came from. */
+  /** The template's snapshot it was cloned from. */
   snapshot?: SnapshotName;
-  /** The limits that are on, but for those named in `limits_not_kept`. */
+  /** The limits in effect, except those in `limits_not_kept`. */
   limits?: Limits;
-  /** Which of them this host cannot keep, by their names. */
+  /** The limits that this host cannot enforce. */
   limits_not_kept?: string[];
-  /** When its create began (RFC 3339; for show only). */
+  /** When its create began (RFC 3339, informational). */
   created_at?: string;
   /** How old it is. */
   age_seconds?: number;
-  /** When its deadline passes (RFC 3339; for show only, the monotonic clock decides). */
+  /** When its deadline passes (RFC 3339, informational: the monotonic clock decides). */
   deadline_at?: string;
-  /** How long until then; 0 when it has passed. */
+  /** The time until the deadline; 0 when it has passed. */
   deadline_seconds_left?: number;
-  /** Cold, or from the pool. */
+  /** Whether it was created for the request or taken from the warm pool. */
   launch?: Launch;
   /** How long each stage of its create took. */
   stages?: StageTiming[];
-  /** What is wrong with it, if anything. */
+  /** What is wrong with it. */
   problem?: string;
 }
 
-/** The identity of one clone, never used twice: a destroy must name it (fencing). */
+/** The unique id of one clone. A destroy must name it (fencing). */
 export type CloneId = string;
 
-/** Where a clone is in its life. */
+/** The state of a clone. */
 export type CloneState = "creating" | "pooled" | "ready" | "broken" | "destroying" | "incomplete" | "quarantined" | "orphan" | "foreign";
 
-/** How the clone came to be. */
+/** How the clone was created. */
 export type Launch = "cold" | "warm" | "basic";
 
 /** How long one stage of a create took. */
 export interface StageTiming {
-  /** The stage: a step's name, `thaw` for a clone of the warm pool, or `total`. */
+  /** The step, `thaw` for a clone of the warm pool, or `total`. */
   stage: string;
   /** Its duration. */
   seconds: number;
 }
 
-/** Answer of `browser-clone-destroy`. */
+/** Result of `browser-clone-destroy`. */
 export interface DestroyResult {
   /** The clone's name. */
   name: CloneName;
-  /** The identity that was asked for. */
+  /** The clone's id. */
   clone_id: CloneId;
-  /** True when there was nothing left to do. */
+  /** True when the clone was already gone. */
   already_gone: boolean;
   /** True when nothing of the clone is left; false when the teardown continues in the background. */
   complete: boolean;
@@ -117,158 +117,158 @@ export interface DestroyResult {
   stages?: StageTiming[];
 }
 
-/** Answer of `browser-clone-reap`. */
+/** Result of `browser-clone-reap`. */
 export interface ReapResult {
-  /** Whether nothing was done on purpose. */
+  /** Whether this was a dry run. */
   dry_run: boolean;
-  /** Taken (or, in a dry run, would be). */
+  /** Clones that were reaped (or would be, in a dry run). */
   reaped: ReapLine[];
-  /** Left alone, each with its reason. */
+  /** Clones that were kept. */
   kept: ReapLine[];
-  /** Tried and not finished; the next run goes on. */
+  /** Clones that could not be reaped completely; the next run continues. */
   failed: ReapLine[];
-  /** Set when the run stopped rather than emptying the host. */
+  /** Set when the run stopped at the reap cap or another safety limit. */
   alarm?: string;
 }
 
-/** One clone the reaper looked at. */
+/** The reaper's decision on one clone. */
 export interface ReapLine {
   /** The clone, or `aside/<clone_id>` for storage that was moved aside. */
   name: string;
-  /** Why it was (or would be) taken. */
+  /** Why it was (or would be) reaped. */
   reason?: ReapReason;
-  /** The reason in words: what was seen and what was decided. */
+  /** The reason as a sentence. */
   why: string;
-  /** What went wrong, for those in `failed`. */
+  /** The errors, for clones in `failed`. */
   errors?: string[];
 }
 
-/** Why the reaper takes a clone. */
+/** Why a clone is reaped. */
 export type ReapReason = "destroy_unfinished" | "create_unfinished" | "pool_drained" | "deadline_passed" | "orphan";
 
-/** Answer of `browser-clone-force-unmount`. */
+/** Result of `browser-clone-force-unmount`. */
 export interface ForceUnmountResult {
   /** The clone's name. */
   name: CloneName;
-  /** Mounts below the clone that are gone now. */
+  /** The mounts that were unmounted. */
   unmounted: string[];
-  /** Mounts that are still there. */
+  /** The mounts that are left. */
   left: string[];
 }
 
-/** Answer of `browser-clone-list`. */
+/** Result of `browser-clone-list`. */
 export interface ListResult {
   /** The clones, by name. */
   clones: CloneInfo[];
 }
 
-/** Answer of `host-status`. */
+/** Result of `host-status`. */
 export interface StatusResult {
   /** hostd's version. */
   version: string;
   /** The host's drivers, such as `storage` → `zfs`. */
   host: Record<string, string>;
-  /** The pool's addresses. */
+  /** The subnet of the slots. */
   pool: string;
-  /** How many slots the pool has. */
+  /** The number of slots. */
   slots: number;
-  /** How many clones there are, by state. */
+  /** The number of clones by state. */
   clones: Record<string, number>;
-  /** How many clones this host may have. */
+  /** The largest number of clones on this host. */
   max_clones: number;
-  /** Operations under way. */
+  /** Running operations. */
   operations: number;
   /** Open connections. */
   connections: number;
-  /** How the firewall was when last looked at. */
+  /** The firewall at the last inspection. */
   egress: EgressHealth;
-  /** The clones made ahead of time; absent when pool.size is 0. */
+  /** The warm pool; absent when pool.size is 0. */
   warm_pool?: PoolStatus;
-  /** How long the daemon has been up. */
+  /** The daemon's uptime. */
   uptime_seconds: number;
-  /** Things an operator should know. */
+  /** Conditions that an operator should know about. */
   alarms?: string[];
-  /** The doctor's findings, if asked for. */
+  /** The results of the host's checks, if requested. */
   findings?: Finding[];
-  /** The metrics as Prometheus text, if asked for. */
+  /** The metrics as Prometheus text, if requested. */
   metrics?: string;
 }
 
-/** Whether the clones' firewall does its work. */
+/** The state of the clones' firewall. */
 export type EgressHealth = "ok" | "table_missing" | "rules_missing";
 
-/** The warm pool, in the answer of `host-status`. */
+/** The warm pool, in the result of `host-status`. */
 export interface PoolStatus {
-  /** How many members of each flavour are wanted. */
+  /** The wanted number of members of each flavour. */
   size: number;
-  /** The flavours that are kept. */
+  /** The configured flavours. */
   flavors: Flavor[];
-  /** The members that wait to be taken, by name. */
+  /** The members, by name. */
   members: PoolMember[];
-  /** A member is being made now. */
+  /** Whether a member is being created. */
   refilling: boolean;
-  /** Creates that were answered from the pool since the daemon's start. */
+  /** Creates served from the warm pool since the daemon started. */
   hits: number;
-  /** Creates that found no member at all. */
+  /** Creates that found no member. */
   misses_empty: number;
-  /** Creates that found members, but none of their snapshot, limits or name. */
+  /** Creates that found no member with their snapshot, limits or name. */
   misses_unfit: number;
-  /** Members that were taken away unused: too old, template changed, broken, in the way, or at the daemon's stop. */
+  /** Members destroyed unused: too old, broken, evicted, template changed, or daemon stopped. */
   drained: number;
-  /** How long making the last member took. */
+  /** How long the last refill took. */
   last_refill_seconds?: number;
-  /** Why the pool cannot be filled, if it cannot. */
+  /** Why the warm pool cannot be refilled. */
   problem?: string;
 }
 
-/** How far a clone is made ahead of time. Who creates gets the same clone either way, only sooner. */
+/** How complete a member of the warm pool is. */
 export type Flavor = "ready" | "basic";
 
 /** One member of the warm pool. */
 export interface PoolMember {
-  /** Its name, which it keeps when it is taken. */
+  /** Its name, which it keeps when it gets an owner. */
   name: CloneName;
-  /** How far it is made. */
+  /** Its flavour. */
   flavor: Flavor;
   /** How old it is. */
   age_seconds: number;
-  /** How long until it is too old to be taken. */
+  /** The time until it expires. */
   seconds_left: number;
 }
 
-/** One line of the doctor. */
+/** The result of one check. */
 export interface Finding {
-  /** What was looked at, as a stable word. */
+  /** The stable name of the check. */
   check: string;
-  /** How it is. */
+  /** Its severity. */
   severity: Severity;
-  /** What was seen. */
+  /** What was found. */
   message: string;
-  /** The exact thing to do about it; empty when all is well. */
+  /** How to fix it; empty if nothing is wrong. */
   fix?: string;
 }
 
-/** How urgent a finding is. */
+/** The severity of a finding. */
 export type Severity = "ok" | "warning" | "error";
 
-/** What a step of a running operation is doing. */
+/** The state of a step. */
 export type ProgressState = "started" | "done" | "failed";
 
-/** What an error carries besides its text (`error.data`). */
+/** Details of an error (`error.data`). */
 export interface ErrorData {
   /** The stable code. */
   code: ErrorCode;
-  /** What the reader can do about it. */
+  /** What the caller can do about it. */
   hint: string;
   /** Whether the same call may succeed later. */
   retryable: boolean;
-  /** How long to wait before the next try, where that is known. */
+  /** How long to wait before a retry, if known. */
   retry_after_ms?: number;
   /** The step that failed. */
   step?: string;
   /** The clone it is about. */
   name?: CloneName;
-  /** What went wrong while cleaning up after the first error. */
+  /** Errors of the rollback. */
   cleanup?: string[];
 }
 
@@ -277,19 +277,19 @@ export type ErrorCode = "parse_error" | "invalid_request" | "method_not_found" |
 
 /** Parameters of `browser-clone-create`. */
 export interface CreateParams {
-  /** The caller's name for this request. The same id again answers the same clone and renews its lease. */
+  /** The idempotency key of the request. Repeating it returns the same clone and renews its lease. */
   request_id: RequestId;
-  /** On whose behalf; counted against the tenant's cap. */
+  /** The tenant that the clone is counted for. */
   tenant?: Tenant;
-  /** A certain free slot by its clone name; without it hostd takes the slot freed longest ago. */
+  /** The free slot to use, by its clone name; default: the slot freed longest ago. */
   name?: CloneName;
-  /** The template's snapshot; without it the configured default. */
+  /** The template's snapshot; default: as configured. */
   snapshot?: SnapshotName;
-  /** How long the clone may live from now on; capped by the configuration. */
+  /** The clone's lifetime from now on; capped by the configuration. */
   deadline_seconds?: number;
   /** Limits below the configured ones. */
   limits?: Limits;
-  /** Ask for progress notifications that carry this token. */
+  /** Request progress notifications with this token. */
   progress_token?: ProgressToken;
 }
 
@@ -297,21 +297,21 @@ export interface CreateParams {
 export interface DestroyParams {
   /** The clone's name. */
   name: CloneName;
-  /** Its identity, so that a late call cannot hit the next clone of this name. */
+  /** The clone's id, so that a late call cannot affect the next clone of this name. */
   clone_id: CloneId;
   /** false: answer as soon as egress is cut, nothing in the clone can run any more and the teardown is recorded; the rest continues by itself. */
   wait?: boolean;
-  /** Ask for progress notifications that carry this token. */
+  /** Request progress notifications with this token. */
   progress_token?: ProgressToken;
 }
 
 /** Parameters of `browser-clone-reap`. */
 export interface ReapParams {
-  /** Only tell what would be done, and why. */
+  /** Change nothing; only return what would be done, and why. */
   dry_run?: boolean;
-  /** Look at this clone alone. */
+  /** Only this clone. */
   name?: CloneName;
-  /** Ask for progress notifications that carry this token. */
+  /** Request progress notifications with this token. */
   progress_token?: ProgressToken;
 }
 
@@ -319,9 +319,9 @@ export interface ReapParams {
 export interface ForceUnmountParams {
   /** The clone's name. */
   name: CloneName;
-  /** Its identity, so that a late call cannot hit the next clone of this name. */
+  /** The clone's id, so that a late call cannot affect the next clone of this name. */
   clone_id: CloneId;
-  /** Ask for progress notifications that carry this token. */
+  /** Request progress notifications with this token. */
   progress_token?: ProgressToken;
 }
 
@@ -337,7 +337,7 @@ export interface ListParams {
 export interface StatusParams {
   /** Also run the host's checks (`hostctl doctor`); slower. */
   checks?: boolean;
-  /** Also answer the metrics as Prometheus text (`hostctl metrics`). */
+  /** Also return the metrics as Prometheus text (`hostctl metrics`). */
   metrics?: boolean;
 }
 
@@ -345,7 +345,7 @@ export interface StatusParams {
 export interface DiscoverParams {
 }
 
-/** Sent while a request that passed a progress_token runs: a step began, ended or failed. */
+/** Sent while a request with a progress_token runs: a step began, succeeded or failed. */
 export interface Progress {
   /** The caller's token. */
   progress_token: ProgressToken;
@@ -353,7 +353,7 @@ export interface Progress {
   name: CloneName;
   /** The step, as in `stages` and in errors. */
   step: string;
-  /** What it is doing. */
+  /** The state of the step. */
   state: ProgressState;
   /** Time since the step began. */
   seconds: number;
@@ -361,18 +361,18 @@ export interface Progress {
 
 /** Every method with its parameters and result. */
 export interface Methods {
-  /** Make a clone, or renew the lease of the clone that this request_id made. */
+  /** Create a clone, or renew the lease of the clone with this request_id. */
   "browser-clone-create": { params: CreateParams; result: CreateResult };
-  /** Take a clone away. A clone that is already gone is a success. */
+  /** Destroy a clone. Destroying an absent clone succeeds. */
   "browser-clone-destroy": { params: DestroyParams; result: DestroyResult };
-  /** Take away what is over: unfinished work, passed deadlines, orphans. */
+  /** Destroy what is due: unfinished operations, expired clones, orphans. */
   "browser-clone-reap": { params: ReapParams; result: ReapResult };
-  /** Force the mounts of a clone that is being destroyed. Operators only. */
+  /** Force-unmount a clone that is being destroyed. Operators only. */
   "browser-clone-force-unmount": { params: ForceUnmountParams; result: ForceUnmountResult };
-  /** List all clones this host knows of. */
+  /** List the clones of this host. */
   "browser-clone-list": { params: ListParams; result: ListResult };
-  /** Tell how the daemon and its host are. */
+  /** Return the state of the daemon and its host. */
   "host-status": { params: StatusParams; result: StatusResult };
-  /** Answer this contract as an OpenRPC document. */
+  /** Return this contract as an OpenRPC document. */
   "rpc.discover": { params: DiscoverParams; result: Record<string, unknown> };
 }

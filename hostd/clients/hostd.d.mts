@@ -20,13 +20,13 @@ import type {
 
 export type * from "./contract.mjs";
 
-/** The socket that is used when neither `path` nor the variable HOSTD_SOCKET names one. */
+/** The default socket, if neither `path` nor the variable HOSTD_SOCKET is set. */
 export declare const defaultSocket: string;
 
-/** Codes of the client itself, beside hostd's own. */
+/** Codes of the client, in addition to those of hostd. */
 export type ClientErrorCode = "unreachable" | "disconnected" | "timeout" | "protocol" | "closed";
 
-/** A refusal or failure. */
+/** An error. */
 export declare class HostdError extends Error {
   constructor(
     code: ErrorCode | ClientErrorCode,
@@ -38,33 +38,33 @@ export declare class HostdError extends Error {
   readonly name: "HostdError";
   /** The stable code. */
   readonly code: ErrorCode | ClientErrorCode;
-  /** What the reader can do about it. */
+  /** What the caller can do about it. */
   readonly hint: string;
   /** Whether the same call may succeed later. */
   readonly retryable: boolean;
   /** The JSON-RPC number, if hostd sent the error. */
   readonly number?: number;
-  /** How long to wait before the next try, where that is known. */
+  /** How long to wait before a retry, if known. */
   readonly retryAfterMs?: number;
   /** The step that failed. */
   readonly step?: string;
   /** The clone it is about. */
   readonly clone?: string;
-  /** What went wrong while cleaning up after the first error. */
+  /** Errors of the rollback. */
   readonly cleanup: string[];
 }
 
 export interface ConnectOptions {
-  /** The socket; else the variable HOSTD_SOCKET, else the usual place. */
+  /** The socket; default: the variable HOSTD_SOCKET, else `defaultSocket`. */
   path?: string;
-  /** How long a call may take unless it says otherwise; 5 minutes. Infinity: for ever. */
+  /** The default timeout of a call; 5 minutes. Infinity: none. */
   timeoutMs?: number;
 }
 
 export interface WaitOptions {
-  /** Ends the waiting, never the work. */
+  /** Ends the waiting, not the operation. */
   signal?: AbortSignal;
-  /** How long to wait. */
+  /** The timeout. */
   timeoutMs?: number;
 }
 
@@ -73,23 +73,23 @@ export interface CallOptions extends WaitOptions {
   onProgress?: (progress: Progress) => void;
 }
 
-/** A client whose connection is up. */
+/** Connect and return a client. */
 export declare function connect(options?: ConnectOptions & WaitOptions): Promise<Hostd>;
 
-/** A client. It connects on the first call, and anew on the first call after the connection was lost. */
+/** A client. It connects on the first call, and again on the first call after the connection was lost. */
 export declare class Hostd {
   constructor(options?: ConnectOptions);
-  /** Make a clone, or renew the lease of the clone that this request_id made. */
+  /** Create a clone, or renew the lease of the clone with this request_id. */
   create(params: CreateParams, options?: CallOptions): Promise<CreateResult>;
-  /** Take a clone away. A clone that is already gone is a success. */
+  /** Destroy a clone. Destroying an absent clone succeeds. */
   destroy(params: DestroyParams, options?: CallOptions): Promise<DestroyResult>;
-  /** Take away what is over: unfinished work, passed deadlines, orphans. */
+  /** Destroy what is due: unfinished operations, expired clones, orphans. */
   reap(params?: ReapParams, options?: CallOptions): Promise<ReapResult>;
-  /** Force the mounts of a clone that is being destroyed. Operators only. */
+  /** Force-unmount a clone that is being destroyed. Operators only. */
   forceUnmount(params: ForceUnmountParams, options?: CallOptions): Promise<ForceUnmountResult>;
-  /** List all clones this host knows of. */
+  /** List the clones of this host. */
   list(params?: ListParams, options?: WaitOptions): Promise<ListResult>;
-  /** Tell how the daemon and its host are. */
+  /** Return the state of the daemon and its host. */
   status(params?: StatusParams, options?: WaitOptions): Promise<StatusResult>;
   /** The contract as an OpenRPC document. */
   discover(options?: WaitOptions): Promise<Methods["rpc.discover"]["result"]>;
@@ -99,24 +99,24 @@ export declare class Hostd {
     params?: Methods[M]["params"],
     options?: CallOptions,
   ): Promise<Methods[M]["result"]>;
-  /** Connect now, to find out early that nobody answers. */
+  /** Connect now, so that an unreachable daemon is reported early. */
   open(options?: WaitOptions): Promise<void>;
-  /** Close the connection. Calls under way fail with the code `closed`. */
+  /** Close the connection. Running calls fail with the code `closed`. */
   close(): void;
 }
 
 export interface RetryOptions {
-  /** How often, the first time included; 5. */
+  /** The number of attempts, including the first one; 5. */
   attempts?: number;
-  /** The first wait when hostd does not say how long; doubles each time. */
+  /** The first delay if hostd returned none; it doubles each time. */
   firstDelayMs?: number;
-  /** The longest such wait. */
+  /** The longest such delay. */
   longestDelayMs?: number;
-  /** Ends the waiting between the tries. */
+  /** Ends the delay between attempts. */
   signal?: AbortSignal;
 }
 
-/** Run an operation again while it fails with a retryable HostdError, waiting as long as hostd said. */
+/** Repeat an operation while it fails with a retryable HostdError, after the delay that hostd returned. */
 export declare function retry<T>(
   operation: (attempt: number) => T | Promise<T>,
   options?: RetryOptions,

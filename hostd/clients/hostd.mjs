@@ -1,4 +1,4 @@
-// A client for hostd without dependencies: JSON-RPC 2.0, one message a line, over hostd's Unix socket.
+// A client for hostd without dependencies: JSON-RPC 2.0, one message per line, over hostd's Unix socket.
 //
 //   import { connect, retry } from "./hostd.mjs";
 //   const hostd = await connect();
@@ -9,15 +9,15 @@
 
 import net from "node:net";
 
-/** The socket that is used when neither `path` nor the variable HOSTD_SOCKET names one. */
+/** The default socket, if neither `path` nor the variable HOSTD_SOCKET is set. */
 export const defaultSocket =
   process.platform === "freebsd" ? "/var/run/hostd/hostd.sock" : "/run/hostd/hostd.sock";
 
-/** An answer longer than this is not from hostd. */
+/** No answer of hostd is longer. */
 const LONGEST_LINE = 16 * 1024 * 1024;
 
 /**
- * A refusal or failure. `code` is one of hostd's stable words (docs/errors.md) or one of the client's own:
+ * An error. `code` is one of hostd's codes (docs/errors.md) or one of the client's own:
  * `unreachable`, `disconnected`, `timeout`, `protocol`, `closed`.
  */
 export class HostdError extends Error {
@@ -49,7 +49,7 @@ export class HostdError extends Error {
   }
 }
 
-/** A client whose connection is up. */
+/** Connect and return a client. */
 export async function connect(options = {}) {
   const client = new Hostd(options);
   await client.open(options);
@@ -57,8 +57,8 @@ export async function connect(options = {}) {
 }
 
 /**
- * A client. It connects on the first call, and anew on the first call after the connection was lost. Calls on one
- * client run at the same time. It keeps the process alive only while calls are under way.
+ * A client. It connects on the first call, and again on the first call after the connection was lost. Calls run
+ * concurrently. It keeps the process alive only while calls are running.
  */
 export class Hostd {
   #path;
@@ -72,32 +72,32 @@ export class Hostd {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** Make a clone, or renew the lease of the clone that this request_id made. */
+  /** Create a clone, or renew the lease of the clone with this request_id. */
   create(params, options) {
     return this.call("browser-clone-create", params, options);
   }
 
-  /** Take a clone away. A clone that is already gone is a success. */
+  /** Destroy a clone. Destroying an absent clone succeeds. */
   destroy(params, options) {
     return this.call("browser-clone-destroy", params, options);
   }
 
-  /** Take away what is over: unfinished work, passed deadlines, orphans. */
+  /** Destroy what is due: unfinished operations, expired clones, orphans. */
   reap(params = {}, options) {
     return this.call("browser-clone-reap", params, options);
   }
 
-  /** Force the mounts of a clone that is being destroyed. Operators only. */
+  /** Force-unmount a clone that is being destroyed. Operators only. */
   forceUnmount(params, options) {
     return this.call("browser-clone-force-unmount", params, options);
   }
 
-  /** List all clones this host knows of. */
+  /** List the clones of this host. */
   list(params = {}, options) {
     return this.call("browser-clone-list", params, options);
   }
 
-  /** Tell how the daemon and its host are. */
+  /** Return the state of the daemon and its host. */
   status(params = {}, options) {
     return this.call("host-status", params, options);
   }
@@ -108,24 +108,24 @@ export class Hostd {
   }
 
   /**
-   * Call any method. `onProgress` is called for every step; `signal` and `timeoutMs` end the waiting, never the
-   * work: hostd finishes what it began, and the same request_id joins it.
+   * Call any method. `onProgress` is called for every step. `signal` and `timeoutMs` end the waiting, not the
+   * operation: hostd finishes it, and a call with the same request_id joins it.
    */
   async call(method, params = {}, { onProgress, signal, timeoutMs = this.#timeoutMs } = {}) {
     return within({ signal, timeoutMs, what: method }, async (ended) => {
       const connection = await this.#connected();
-      // Ended while the connection was made: nothing is sent.
+      // Aborted while connecting: nothing is sent.
       if (ended.aborted) throw ended.reason;
       return connection.call(method, params, { onProgress, ended });
     });
   }
 
-  /** Connect now, to find out early that nobody answers. */
+  /** Connect now, so that an unreachable daemon is reported early. */
   async open({ signal, timeoutMs = this.#timeoutMs } = {}) {
     await within({ signal, timeoutMs, what: `connecting to ${this.#path}` }, () => this.#connected());
   }
 
-  /** Close the connection. Calls under way fail with the code `closed`. */
+  /** Close the connection. Running calls fail with the code `closed`. */
   close() {
     this.#closed = true;
     this.#connection?.end(new HostdError("closed", "the client was closed"));
@@ -135,7 +135,7 @@ export class Hostd {
   async #connected() {
     if (this.#closed) throw new HostdError("closed", "the client was closed");
     if (this.#connection?.alive) return this.#connection;
-    // Calls that come while the connection is made share it.
+    // Concurrent calls share one connection attempt.
     this.#connecting ??= Connection.open(this.#path).finally(() => (this.#connecting = null));
     const connection = await this.#connecting;
     if (this.#closed) {
@@ -201,14 +201,14 @@ class Connection {
         resolve: (value) => settle(() => resolve(value)),
         reject: (error) => settle(() => reject(error)),
       });
-      // Whoever no longer waits leaves no trace; a late answer has no one to go to.
+      // An aborted call is removed; its late answer is ignored.
       ended.addEventListener("abort", () => this.#calls.get(id)?.reject(ended.reason), { once: true });
       this.#socket.ref();
       this.#socket.write(`${JSON.stringify({ jsonrpc: "2.0", id, method, params })}\n`);
     });
   }
 
-  /** Close; calls under way get this error. */
+  /** Close; running calls fail with this error. */
   end(error = new HostdError("closed", "the connection was closed")) {
     if (!this.alive) return;
     this.alive = false;
@@ -227,7 +227,7 @@ class Connection {
 
   #receive(text) {
     this.#rest += text;
-    // A long line comes in many pieces: it is only taken apart once its end is here.
+    // A long line arrives in many chunks: split only when a newline has arrived.
     if (text.includes("\n")) {
       const lines = this.#rest.split("\n");
       this.#rest = lines.pop();
@@ -238,12 +238,12 @@ class Connection {
     if (this.#rest.length > LONGEST_LINE) this.#broken("the answer is too long");
   }
 
-  #tell(progress) {
+  #notify(progress) {
     const listener = this.#progress.get(progress.progress_token);
     try {
       listener?.onProgress(progress);
     } catch (error) {
-      // The listener's own mistake belongs to its call, not to the process.
+      // An exception of the listener fails its call, not the process.
       this.#calls.get(listener.id)?.reject(error);
     }
   }
@@ -259,9 +259,9 @@ class Connection {
       return this.#broken("the answer is not JSON-RPC 2.0");
     }
     if (message.method === "progress") {
-      this.#tell(message.params ?? {});
+      this.#notify(message.params ?? {});
     } else if (message.error && (message.id === null || message.id === undefined)) {
-      // A refusal of the connection itself, such as too_many_connections.
+      // An error of the connection itself, such as too_many_connections.
       this.end(HostdError.fromAnswer(message.error));
     } else if (message.error) {
       this.#calls.get(message.id)?.reject(HostdError.fromAnswer(message.error));
@@ -273,12 +273,12 @@ class Connection {
   }
 }
 
-/** The longest time that setTimeout understands. */
+/** The longest delay of setTimeout. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
 /**
- * Run an operation again while it fails with a retryable HostdError, waiting as long as hostd said or a little longer
- * each time. `attempts` counts the first one. Only for calls that may be repeated; all of hostd's may.
+ * Repeat an operation while it fails with a retryable HostdError, after the delay that hostd returned or with exponential
+ * backoff. `attempts` includes the first one. Only for idempotent calls, as all of hostd's are.
  */
 export async function retry(operation, { attempts = 5, firstDelayMs = 200, longestDelayMs = 10_000, signal } = {}) {
   for (let attempt = 1; ; attempt++) {
@@ -288,14 +288,14 @@ export async function retry(operation, { attempts = 5, firstDelayMs = 200, longe
     } catch (error) {
       if (!(error instanceof HostdError) || !error.retryable || attempt >= attempts) throw error;
       const growing = Math.min(longestDelayMs, firstDelayMs * 2 ** (attempt - 1));
-      // Half fixed, half random: many callers that were refused at once do not come back at once.
+      // Half of the delay is random, so that callers refused together do not retry together.
       const delay = error.retryAfterMs ?? growing / 2 + (Math.random() * growing) / 2;
       await sleep(delay, signal);
     }
   }
 }
 
-/** Run work until it ends, the signal fires or the time is over; `ended` fires for the latter two. */
+/** Run work until it ends, the signal fires or the timeout passes; `ended` fires for the latter two. */
 async function within({ signal, timeoutMs, what }, work) {
   signal?.throwIfAborted();
   const ended = new AbortController();
@@ -303,7 +303,7 @@ async function within({ signal, timeoutMs, what }, work) {
   signal?.addEventListener("abort", abort, { once: true });
   let timer;
   if (Number.isFinite(timeoutMs)) {
-    const hint = "hostd goes on with it; ask again, the same request_id joins it";
+    const hint = "the operation continues; repeat the call, the same request_id joins it";
     const error = new HostdError("timeout", `${what}: no answer within ${timeoutMs} ms`, { hint, retryable: true });
     timer = setTimeout(() => ended.abort(error), Math.min(timeoutMs, LONGEST_TIMER));
   }

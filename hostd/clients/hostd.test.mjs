@@ -19,16 +19,16 @@ async function client(t) {
   return hostd;
 }
 
-// Creates are refused before the daemon's first look at its host; a dry run is such a look.
+// Creates are refused before the first inspection of the host; a dry run triggers it.
 before(async () => {
   const hostd = await connect();
   await hostd.reap({ dry_run: true });
   hostd.close();
 });
 
-const gone = (hostd, { name, clone_id }) => hostd.destroy({ name, clone_id });
+const destroy = (hostd, { name, clone_id }) => hostd.destroy({ name, clone_id });
 
-test("discover answers the contract, and the client has every method of it", async (t) => {
+test("discover returns the contract, and the client has every method of it", async (t) => {
   const hostd = await client(t);
   const document = await hostd.discover();
   const sent = [];
@@ -66,13 +66,13 @@ test("a clone from create to destroy, with progress", async (t) => {
   assert.equal(plan.dry_run, true);
   assert.ok(plan.kept.some(({ name }) => name === clone.name));
 
-  assert.equal((await gone(hostd, clone)).already_gone, false);
+  assert.equal((await destroy(hostd, clone)).already_gone, false);
   const repeated = await hostd.destroy({ name: clone.name, clone_id: clone.clone_id, wait: false });
   assert.deepEqual([repeated.already_gone, repeated.complete], [true, true]);
   assert.deepEqual((await hostd.list({ tenant: "js" })).clones.filter(({ state }) => state === "ready"), []);
 });
 
-test("refusals are typed", async (t) => {
+test("errors are typed", async (t) => {
   const hostd = await client(t);
   const { clone } = await hostd.create({ request_id: "js-2" });
   await assert.rejects(hostd.destroy({ name: clone.name, clone_id: "0".repeat(32) }), code("wrong_clone"));
@@ -86,45 +86,45 @@ test("refusals are typed", async (t) => {
   assert.equal(error.retryable, false);
   assert.equal(error.clone, clone.name);
   assert.ok(error.hint.length > 0);
-  await gone(hostd, clone);
+  await destroy(hostd, clone);
 });
 
-test("many calls at once on one connection, and a full host is worth a retry", async (t) => {
+test("one connection carries concurrent calls, and a full host is retryable", async (t) => {
   const hostd = await client(t);
   const made = await Promise.all([1, 2, 3, 4].map((n) => hostd.create({ request_id: `many-${n}` })));
   assert.equal(new Set(made.map(({ clone }) => clone.name)).size, 4);
   await assert.rejects(hostd.create({ request_id: "many-5" }), code("host_full"));
 
-  // Somebody gives a clone back while we wait.
+  // A clone is destroyed between two attempts.
   let tries = 0;
   const fifth = retry(
     async () => {
-      if (++tries === 2) await gone(hostd, made[0].clone);
+      if (++tries === 2) await destroy(hostd, made[0].clone);
       return hostd.create({ request_id: "many-5" });
     },
     { attempts: 50, firstDelayMs: 10, longestDelayMs: 200 },
   );
   const { clone } = await fifth;
   assert.ok(tries >= 2);
-  await Promise.all([clone, ...made.slice(1).map(({ clone }) => clone)].map((clone) => gone(hostd, clone)));
+  await Promise.all([clone, ...made.slice(1).map(({ clone }) => clone)].map((clone) => destroy(hostd, clone)));
 });
 
-test("the same request_id at once from two connections is one clone", async (t) => {
+test("concurrent creates with the same request_id return one clone", async (t) => {
   const [one, two] = [await client(t), await client(t)];
   const [a, b] = await Promise.all([one, two].map((hostd) => hostd.create({ request_id: "twins" })));
   assert.equal(a.clone.clone_id, b.clone.clone_id);
-  await gone(one, a.clone);
+  await destroy(one, a.clone);
 });
 
-test("who stops waiting does not stop the work", async (t) => {
+test("an aborted call does not stop the operation", async (t) => {
   const hostd = await client(t);
   const controller = new AbortController();
   const call = hostd.create(
-    { request_id: "impatient" },
+    { request_id: "aborted" },
     { signal: controller.signal, onProgress: () => controller.abort() },
   );
   await assert.rejects(call, { name: "AbortError" });
-  const { clone } = await retry(() => hostd.create({ request_id: "impatient" }));
+  const { clone } = await retry(() => hostd.create({ request_id: "aborted" }));
   assert.equal(clone.state, "ready");
-  await gone(hostd, clone);
+  await destroy(hostd, clone);
 });

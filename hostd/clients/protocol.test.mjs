@@ -1,4 +1,4 @@
-// The client against a scripted server: everything a socket can do to it.
+// The client against a scripted server.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -42,7 +42,7 @@ async function scripted(t, script) {
 const send = (socket, message) => socket.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
 const isHostdError = (code) => (error) => error instanceof HostdError && error.code === code;
 
-test("answers are matched by id, whatever their order", async (t) => {
+test("answers are matched by id in any order", async (t) => {
   const waiting = [];
   const { path } = await scripted(t, {
     request(request, socket) {
@@ -58,7 +58,7 @@ test("answers are matched by id, whatever their order", async (t) => {
   assert.deepEqual(answers, [{ echo: 1 }, { echo: 2 }, { echo: 3 }]);
 });
 
-test("requests are JSON-RPC 2.0, one a line, with the method's name", async (t) => {
+test("requests are JSON-RPC 2.0, one per line, with the method's name", async (t) => {
   const { path, requests } = await scripted(t, {
     request: ({ id }, socket) => send(socket, { id, result: {} }),
   });
@@ -91,7 +91,7 @@ test("requests are JSON-RPC 2.0, one a line, with the method's name", async (t) 
   );
 });
 
-test("a line in pieces, even within a character, and many lines in one piece", async (t) => {
+test("lines may be split anywhere, even inside a character, and arrive together", async (t) => {
   const { path } = await scripted(t, {
     request({ id, method }, socket) {
       const line = Buffer.from(`${JSON.stringify({ jsonrpc: "2.0", id, result: { text: "ä€😀" } })}\n`);
@@ -166,7 +166,7 @@ test("errors are typed", async (t) => {
   );
 });
 
-test("a refusal of the connection reaches every call", async (t) => {
+test("an error of the connection fails every call", async (t) => {
   const { path } = await scripted(t, {
     request(_, socket, count) {
       if (count < 2) return;
@@ -181,7 +181,7 @@ test("a refusal of the connection reaches every call", async (t) => {
   for (const call of calls) await assert.rejects(call, isHostdError("too_many_connections"));
 });
 
-test("a lost connection fails its calls, and the next call connects anew", async (t) => {
+test("a lost connection fails its calls, and the next call reconnects", async (t) => {
   const { path, sockets } = await scripted(t, {
     request({ id, method }, socket) {
       if (method === "die") socket.destroy();
@@ -220,7 +220,7 @@ for (const [what, line] of [
   });
 }
 
-test("an endless line is a protocol error, not endless memory", async (t) => {
+test("an endless line is a protocol error and uses bounded memory", async (t) => {
   const { path } = await scripted(t, {
     request(_, socket) {
       const chunk = "x".repeat(1024 * 1024);
@@ -236,7 +236,7 @@ test("an endless line is a protocol error, not endless memory", async (t) => {
   await assert.rejects(hostd.status(), isHostdError("protocol"));
 });
 
-test("an answer nobody asked for is ignored", async (t) => {
+test("an unexpected answer is ignored", async (t) => {
   const { path } = await scripted(t, {
     request({ id }, socket) {
       send(socket, { id: 99, result: {} });
@@ -276,15 +276,15 @@ test("a signal ends the waiting with its own reason", async (t) => {
   await assert.rejects(call, RangeError);
   const before = requests.length;
   await assert.rejects(hostd.status({}, { signal: AbortSignal.abort() }), { name: "AbortError" });
-  assert.equal(requests.length, before, "an ended signal sends nothing");
+  assert.equal(requests.length, before, "an aborted signal sends nothing");
 });
 
-test("nobody there is unreachable and worth a retry", async () => {
+test("a missing socket is unreachable and retryable", async () => {
   const error = await connect({ path: "/nonexistent/hostd.sock" }).catch((error) => error);
   assert.ok(isHostdError("unreachable")(error) && error.retryable, String(error));
 });
 
-test("close fails the calls under way and refuses new ones", async (t) => {
+test("close fails running calls and refuses new ones", async (t) => {
   const { path } = await scripted(t, {});
   const hostd = await connect({ path });
   const call = hostd.status();
@@ -294,7 +294,7 @@ test("close fails the calls under way and refuses new ones", async (t) => {
   await assert.rejects(hostd.status(), isHostdError("closed"));
 });
 
-test("retry waits as long as hostd said and stops at what is final", async (t) => {
+test("retry waits as long as hostd says and stops at errors that are not retryable", async (t) => {
   const refusals = [
     { code: "rate_limited", hint: "", retryable: true, retry_after_ms: 30 },
     { code: "host_full", hint: "", retryable: true },

@@ -1,4 +1,4 @@
-//! A client of the daemon: many calls at once over one connection.
+//! A client of the daemon with concurrent calls over one connection.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), hostd::client::ClientError> {
@@ -28,15 +28,15 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-/// Longer than any answer: a list of all slots is below one megabyte.
+/// An upper bound of any answer: a list of all slots has less than one megabyte.
 const LONGEST_ANSWER: u64 = 64 << 20;
-/// How long to wait for an answer unless told otherwise: longer than any operation.
-const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// The default timeout, longer than any operation.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Why a call has no result.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
-    /// hostd refused it or failed.
+    /// hostd returned an error.
     #[error(transparent)]
     Rpc(#[from] RpcError),
     /// No connection.
@@ -44,27 +44,27 @@ pub enum ClientError {
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The error of connect(2).
         #[source]
         source: Arc<io::Error>,
         /// What to do about it.
         hint: &'static str,
     },
-    /// The connection ended before the answer. The operation may have been done; ask again.
+    /// The connection ended before the answer. The operation may have been executed; repeat the call.
     #[error(
-        "the connection to hostd ended before the answer: {0}; the operation goes on, ask again for its outcome"
+        "the connection to hostd ended before the answer: {0}; the operation continues, repeat the call for its result"
     )]
     Closed(String),
-    /// No answer in time. The operation goes on.
-    #[error("no answer within {} seconds; the operation goes on, ask again for its outcome", .0.as_secs_f32())]
+    /// No answer in time. The operation continues.
+    #[error("no answer within {} seconds; the operation continues, repeat the call for its result", .0.as_secs_f32())]
     Timeout(Duration),
-    /// The answer is not what the contract says.
-    #[error("hostd's answer is not understood: {0}; are hostd and this client of the same version?")]
+    /// The answer violates the contract.
+    #[error("hostd's answer violates the protocol: {0}; use hostd and a client of the same version")]
     Protocol(String),
 }
 
 impl ClientError {
-    /// hostd's own error, if it was one.
+    /// The error that hostd returned, if any.
     pub fn rpc(&self) -> Option<&RpcError> {
         match self {
             ClientError::Rpc(error) => Some(error),
@@ -84,31 +84,31 @@ impl ClientError {
     }
 }
 
-/// What waits for the connection's reader.
+/// The callers that wait for lines from the daemon.
 #[derive(Default)]
 struct Waiting {
     calls: HashMap<u64, oneshot::Sender<Result<Box<RawValue>, ClientError>>>,
     progress: HashMap<ProgressToken, mpsc::UnboundedSender<Progress>>,
-    /// Set when the connection has ended: why later calls fail.
+    /// Set when the connection has ended: the error of all later calls.
     ended: Option<ClientError>,
 }
 
-struct Inner {
+struct ClientConnection {
     next: AtomicU64,
     lines: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<Waiting>>,
 }
 
-/// A connection to hostd. Copies share it; it closes when the last copy is gone.
+/// A connection to hostd. Clones share it; it closes when the last clone is dropped.
 #[derive(Clone)]
 pub struct Client {
-    inner: Arc<Inner>,
-    patience: Duration,
+    connection: Arc<ClientConnection>,
+    timeout: Duration,
 }
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("patience", &self.patience).finish_non_exhaustive()
+        f.debug_struct("Client").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
@@ -120,7 +120,7 @@ impl Client {
         Ok(Client::over(stream))
     }
 
-    /// Use a connection that is there already.
+    /// Use an existing connection.
     pub fn over(stream: UnixStream) -> Client {
         let (read, write) = stream.into_split();
         let (lines, outgoing) = mpsc::channel(64);
@@ -130,12 +130,15 @@ impl Client {
             write_lines(write, outgoing, &reader).await;
             reader.abort();
         });
-        Client { inner: Arc::new(Inner { next: AtomicU64::new(1), lines, waiting }), patience: PATIENCE }
+        Client {
+            connection: Arc::new(ClientConnection { next: AtomicU64::new(1), lines, waiting }),
+            timeout: DEFAULT_TIMEOUT,
+        }
     }
 
-    /// The same connection with another patience.
-    pub fn with_timeout(&self, patience: Duration) -> Client {
-        Client { inner: self.inner.clone(), patience }
+    /// The same connection with another timeout.
+    pub fn with_timeout(&self, timeout: Duration) -> Client {
+        Client { connection: self.connection.clone(), timeout }
     }
 
     /// Call any method.
@@ -144,62 +147,62 @@ impl Client {
         method: &str,
         params: &impl Serialize,
     ) -> Result<R, ClientError> {
-        let id = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let id = self.connection.next.fetch_add(1, Ordering::Relaxed);
         let line =
             wire::request(id, method, params).map_err(|error| ClientError::Protocol(error.to_string()))?;
         let (sender, answer) = oneshot::channel();
         {
-            let mut waiting = lock(&self.inner.waiting);
+            let mut waiting = lock(&self.connection.waiting);
             if let Some(error) = &waiting.ended {
                 return Err(error.clone());
             }
             waiting.calls.insert(id, sender);
         }
-        let forget = Forget { waiting: &self.inner.waiting, id };
+        let entry = WaitingCall { waiting: &self.connection.waiting, id };
         let exchange = async {
-            // The reader knows better than the writer why a connection ended, so only the answer counts.
-            let _ = self.inner.lines.send(line).await;
+            // The reader knows why a connection ended, so a write error is ignored.
+            let _ = self.connection.lines.send(line).await;
             answer.await
         };
-        let outcome = tokio::time::timeout(self.patience, exchange).await;
-        drop(forget);
+        let outcome = tokio::time::timeout(self.timeout, exchange).await;
+        drop(entry);
         let raw = match outcome {
-            Err(_) => return Err(ClientError::Timeout(self.patience)),
-            Ok(Err(_)) => return Err(ClientError::Closed("the client was stopped".to_owned())),
+            Err(_) => return Err(ClientError::Timeout(self.timeout)),
+            Ok(Err(_)) => return Err(ClientError::Closed("the client was closed".to_owned())),
             Ok(Ok(answer)) => answer?,
         };
         serde_json::from_str(raw.get()).map_err(|error| ClientError::Protocol(error.to_string()))
     }
 
-    /// Call a method and hear about its progress. The token is chosen here unless `token` has one.
+    /// Call a method and report its progress. A token is generated unless `token` is set.
     async fn call_with_progress<P: Serialize, R: DeserializeOwned>(
         &self,
         method: Method,
         mut params: P,
         token: impl FnOnce(&mut P) -> &mut Option<ProgressToken>,
-        mut heard: impl FnMut(Progress),
+        mut on_progress: impl FnMut(Progress),
     ) -> Result<R, ClientError> {
-        let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.connection.next.fetch_add(1, Ordering::Relaxed);
         let token = token(&mut params)
             .get_or_insert_with(|| format!("p{number}").parse().expect("a letter and a number"))
             .clone();
         let (sender, mut progress) = mpsc::unbounded_channel();
-        lock(&self.inner.waiting).progress.insert(token.clone(), sender);
+        lock(&self.connection.waiting).progress.insert(token.clone(), sender);
         let outcome = {
             let call = self.call(method.name(), &params);
             tokio::pin!(call);
             loop {
                 tokio::select! {
                     biased;
-                    Some(progress) = progress.recv() => heard(progress),
+                    Some(progress) = progress.recv() => on_progress(progress),
                     outcome = &mut call => break outcome,
                 }
             }
         };
-        lock(&self.inner.waiting).progress.remove(&token);
-        // What arrived with the answer.
+        lock(&self.connection.waiting).progress.remove(&token);
+        // Notifications that arrived together with the answer.
         while let Ok(progress) = progress.try_recv() {
-            heard(progress);
+            on_progress(progress);
         }
         outcome
     }
@@ -209,13 +212,14 @@ impl Client {
         self.call(Method::Create.name(), &params).await
     }
 
-    /// `browser-clone-create`, hearing about each step.
+    /// `browser-clone-create`, with progress.
     pub async fn create_with_progress(
         &self,
         params: CreateParams,
-        heard: impl FnMut(Progress),
+        on_progress: impl FnMut(Progress),
     ) -> Result<CreateResult, ClientError> {
-        self.call_with_progress(Method::Create, params, |params| &mut params.progress_token, heard).await
+        self.call_with_progress(Method::Create, params, |params| &mut params.progress_token, on_progress)
+            .await
     }
 
     /// `browser-clone-destroy`.
@@ -223,13 +227,14 @@ impl Client {
         self.call(Method::Destroy.name(), &params).await
     }
 
-    /// `browser-clone-destroy`, hearing about each step.
+    /// `browser-clone-destroy`, with progress.
     pub async fn destroy_with_progress(
         &self,
         params: DestroyParams,
-        heard: impl FnMut(Progress),
+        on_progress: impl FnMut(Progress),
     ) -> Result<DestroyResult, ClientError> {
-        self.call_with_progress(Method::Destroy, params, |params| &mut params.progress_token, heard).await
+        self.call_with_progress(Method::Destroy, params, |params| &mut params.progress_token, on_progress)
+            .await
     }
 
     /// `browser-clone-reap`.
@@ -237,13 +242,13 @@ impl Client {
         self.call(Method::Reap.name(), &params).await
     }
 
-    /// `browser-clone-reap`, hearing about each step.
+    /// `browser-clone-reap`, with progress.
     pub async fn reap_with_progress(
         &self,
         params: ReapParams,
-        heard: impl FnMut(Progress),
+        on_progress: impl FnMut(Progress),
     ) -> Result<ReapResult, ClientError> {
-        self.call_with_progress(Method::Reap, params, |params| &mut params.progress_token, heard).await
+        self.call_with_progress(Method::Reap, params, |params| &mut params.progress_token, on_progress).await
     }
 
     /// `browser-clone-force-unmount`.
@@ -251,14 +256,19 @@ impl Client {
         self.call(Method::ForceUnmount.name(), &params).await
     }
 
-    /// `browser-clone-force-unmount`, hearing about each step.
+    /// `browser-clone-force-unmount`, with progress.
     pub async fn force_unmount_with_progress(
         &self,
         params: ForceUnmountParams,
-        heard: impl FnMut(Progress),
+        on_progress: impl FnMut(Progress),
     ) -> Result<ForceUnmountResult, ClientError> {
-        self.call_with_progress(Method::ForceUnmount, params, |params| &mut params.progress_token, heard)
-            .await
+        self.call_with_progress(
+            Method::ForceUnmount,
+            params,
+            |params| &mut params.progress_token,
+            on_progress,
+        )
+        .await
     }
 
     /// `browser-clone-list`.
@@ -277,13 +287,13 @@ impl Client {
     }
 }
 
-/// Takes a call off the list, also when its future is dropped.
-struct Forget<'a> {
+/// Removes a call from the waiting list, also if its future is dropped.
+struct WaitingCall<'a> {
     waiting: &'a Mutex<Waiting>,
     id: u64,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         lock(self.waiting).calls.remove(&self.id);
     }
@@ -293,7 +303,7 @@ fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends when the last copy of the client is gone, or with the reader after the connection broke.
+/// Ends when the last clone of the client is dropped, or with the reader after the connection broke.
 async fn write_lines(
     mut write: OwnedWriteHalf,
     mut outgoing: mpsc::Receiver<Vec<u8>>,
@@ -301,7 +311,7 @@ async fn write_lines(
 ) {
     while let Some(line) = outgoing.recv().await {
         if write.write_all(&line).await.is_err() {
-            // hostd's last word may still be on its way: the reader ends when it has seen everything.
+            // The daemon's last lines may still arrive: wait until the reader has read them.
             while !reader.is_finished() && outgoing.recv().await.is_some() {}
             return;
         }
@@ -311,13 +321,13 @@ async fn write_lines(
 async fn read_replies(read: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>) {
     let mut read = BufReader::new(read);
     let mut line = Vec::new();
-    let mut last_word = None;
+    let mut connection_error = None;
     let end = loop {
         line.clear();
         match (&mut read).take(LONGEST_ANSWER).read_until(b'\n', &mut line).await {
             Ok(0) => break ClientError::Closed("hostd closed it".to_owned()),
             Ok(_) if line.last() != Some(&b'\n') => {
-                break ClientError::Closed("it broke inside an answer".to_owned());
+                break ClientError::Closed("the last answer is incomplete".to_owned());
             }
             Ok(_) => {}
             Err(error) => break ClientError::Closed(error.to_string()),
@@ -335,11 +345,11 @@ async fn read_replies(read: OwnedReadHalf, waiting: Arc<Mutex<Waiting>>) {
                     let _ = call.send(outcome.map_err(ClientError::Rpc));
                 }
             }
-            // About the connection itself: hostd closes it after this line.
-            Ok(Reply::Answer { id: None, outcome }) => last_word = outcome.err().map(ClientError::Rpc),
+            // An error of the connection itself: hostd closes it after this line.
+            Ok(Reply::Answer { id: None, outcome }) => connection_error = outcome.err().map(ClientError::Rpc),
         }
     };
-    let end = last_word.unwrap_or(end);
+    let end = connection_error.unwrap_or(end);
     let mut waiting = lock(&waiting);
     waiting.ended = Some(end.clone());
     for (_, call) in waiting.calls.drain() {

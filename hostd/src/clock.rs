@@ -1,7 +1,7 @@
-//! Time as the lifecycle needs it: this boot and the time since it, with the wall clock for show only.
+//! Time for the lifecycle: the boot id and the time since boot. The wall clock is informational.
 //!
-//! A deadline is a point on the monotonic clock of one boot. A clock that an administrator or NTP
-//! sets can neither empty a host nor let a clone live for ever.
+//! A deadline is a point on the monotonic clock of one boot. Setting the wall clock (by hand or NTP) neither expires a
+//! clone nor extends its life.
 
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
@@ -13,17 +13,17 @@ pub struct Moment {
     pub boot: String,
     /// Time since that boot.
     pub mono: Duration,
-    /// The wall clock, for show.
+    /// The wall clock, informational.
     pub wall: SystemTime,
 }
 
 impl Moment {
-    /// The stamp of this moment, as records keep it.
+    /// The stamp of this moment, for records.
     pub fn stamp(&self) -> Stamp {
         self.stamp_in(Duration::ZERO)
     }
 
-    /// The stamp of a moment that lies this far ahead.
+    /// The stamp of a moment this far in the future.
     pub fn stamp_in(&self, ahead: Duration) -> Stamp {
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let wall = self.wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + ahead;
@@ -41,7 +41,7 @@ impl Moment {
     }
 }
 
-/// A moment as records keep it.
+/// A moment, as stored in records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stamp {
@@ -49,19 +49,19 @@ pub struct Stamp {
     pub boot: String,
     /// Milliseconds since that boot.
     pub mono_ms: u64,
-    /// Milliseconds since 1970, for show.
+    /// Milliseconds since 1970, informational.
     pub wall_ms: u64,
 }
 
 impl Stamp {
-    /// The wall clock's word for people (RFC 3339).
+    /// The wall clock as RFC 3339.
     pub fn rfc3339(&self) -> String {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_millis(self.wall_ms.min(253_402_300_799_000));
         humantime::format_rfc3339_millis(wall).to_string()
     }
 }
 
-/// Where moments come from.
+/// A source of moments.
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Moment;
@@ -74,7 +74,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Reads the boot's name once; it cannot change while we run.
+    /// Reads the boot id once; it is constant while the system runs.
     pub fn new() -> std::io::Result<Self> {
         Ok(Self { boot: crate::platform::boot_id()? })
     }

@@ -6,7 +6,6 @@
 
 pub mod api;
 pub mod audit;
-pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;

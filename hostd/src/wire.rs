@@ -1,8 +1,7 @@
-//! JSON-RPC 2.0 as hostd speaks it: one message a line, in both directions.
+//! JSON-RPC 2.0, one message per line in both directions.
 //!
-//! Strict on purpose. A field nobody knows, a field sent twice, a batch or positional parameters
-//! are refused, because a privileged daemon that guesses what a caller meant will one day guess wrong.
-//! Identifiers come back byte for byte as they were sent.
+//! Parsing is strict: unknown fields, duplicate fields, batches and positional parameters are refused, because a
+//! privileged daemon must not guess what a caller meant. Ids are echoed byte for byte.
 
 use crate::api::{ErrorCode, ErrorData, Method, Progress, RpcError};
 use serde::de::DeserializeOwned;
@@ -10,10 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// The method of the notifications that tell a caller how far its call is.
+/// The method of progress notifications.
 pub const PROGRESS: &str = "progress";
 
-/// Texts of the caller come back in errors; no more than this much of them.
+/// Errors quote at most this many characters of the caller's text.
 const LONGEST_QUOTE: usize = 300;
 
 /// A line that is a valid message.
@@ -23,14 +22,14 @@ pub enum Message<'a> {
     Call {
         /// Echoed in the answer.
         id: &'a RawValue,
-        /// What is called.
+        /// The called method.
         method: Method,
         /// A JSON object; not yet checked against the method.
         params: &'a str,
     },
-    /// A request without an id: by the protocol it gets no answer, not even a refusal.
+    /// A request without an id. JSON-RPC allows no answer to it, not even an error.
     Notification {
-        /// What it named, known or not.
+        /// The method it names, known or not.
         method: Cow<'a, str>,
     },
 }
@@ -38,7 +37,7 @@ pub enum Message<'a> {
 /// A line that is refused.
 #[derive(Debug)]
 pub struct Refusal<'a> {
-    /// The request's id where one could be read, else null.
+    /// The request's id, or null if it could not be read.
     pub id: &'a RawValue,
     /// Why.
     pub error: RpcError,
@@ -57,7 +56,7 @@ struct Envelope<'a> {
     id: Option<&'a RawValue>,
 }
 
-/// Tells `null` (present) from a missing field, which a plain `Option` does not.
+/// Distinguishes `null` from a missing field, which a plain `Option` does not.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -65,7 +64,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
 /// Parse one line.
 pub fn parse(line: &[u8]) -> Result<Message<'_>, Refusal<'_>> {
     if line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        let hint = "send one request a line; many may be under way at once on one connection";
+        let hint = "send one request per line; one connection may have many requests running";
         return Err(Refusal {
             id: RawValue::NULL,
             error: RpcError::new(ErrorCode::InvalidRequest, "batches are not supported", hint),
@@ -84,7 +83,7 @@ pub fn parse(line: &[u8]) -> Result<Message<'_>, Refusal<'_>> {
     }
     let params = envelope.params.map_or("{}", RawValue::get);
     if !params.starts_with('{') {
-        return Err(invalid(echo, "params must be an object: parameters have names"));
+        return Err(invalid(echo, "params must be an object: parameters are named"));
     }
     let Some(id) = id else {
         return Ok(Message::Notification { method: envelope.method });
@@ -99,7 +98,7 @@ pub fn parse(line: &[u8]) -> Result<Message<'_>, Refusal<'_>> {
 pub fn params<T: DeserializeOwned>(method: Method, params: &str) -> Result<T, RpcError> {
     serde_json::from_str(params).map_err(|error| {
         let message = format!("{method}: {}", shortened(&error.to_string()));
-        RpcError::new(ErrorCode::InvalidParams, message, "rpc.discover tells the parameters of every method")
+        RpcError::new(ErrorCode::InvalidParams, message, "rpc.discover lists the parameters of every method")
     })
 }
 
@@ -114,7 +113,7 @@ fn refusal<'a>(line: &'a [u8], error: &serde_json::Error) -> Refusal<'a> {
         let hint = "send one JSON object on one line, ended by a newline";
         return Refusal { id: RawValue::NULL, error: RpcError::new(ErrorCode::ParseError, message, hint) };
     }
-    // The caller of a refused request still waits for its id: read it if it can be read.
+    // The caller waits for an answer with its id, so the id is echoed if it can be read.
     #[derive(Deserialize)]
     struct OnlyId<'a> {
         #[serde(borrow, default, deserialize_with = "present")]
@@ -139,7 +138,7 @@ fn unknown_method(name: &str) -> RpcError {
         .filter(|(distance, _)| *distance <= 4);
     let hint = match near {
         Some((_, method)) => format!("did you mean {method}?"),
-        None => "rpc.discover tells all methods".to_owned(),
+        None => "rpc.discover lists all methods".to_owned(),
     };
     RpcError::new(ErrorCode::MethodNotFound, format!("no method {name:?}"), hint)
 }
@@ -186,7 +185,7 @@ pub fn success<T: Serialize>(id: &RawValue, result: &T) -> Vec<u8> {
     line(&Success { jsonrpc: "2.0", id, result })
 }
 
-/// The line that refuses a call, or with a null id the whole connection.
+/// The line with the error of a call, or with a null id of the whole connection.
 pub fn failure(id: &RawValue, error: &RpcError) -> Vec<u8> {
     let code = error.code().number();
     let error =
@@ -194,7 +193,7 @@ pub fn failure(id: &RawValue, error: &RpcError) -> Vec<u8> {
     line(&Failure { jsonrpc: "2.0", id, error })
 }
 
-/// The line that tells a caller how far its call is.
+/// A progress notification.
 pub fn progress(progress: &Progress) -> Vec<u8> {
     line(&Request { jsonrpc: "2.0", id: None, method: PROGRESS, params: progress })
 }
@@ -207,7 +206,7 @@ pub fn request<P: Serialize>(id: u64, method: &str, params: &P) -> serde_json::R
 }
 
 fn line<T: Serialize>(message: &T) -> Vec<u8> {
-    // Most lines fit, so most lines are written without growing.
+    // Most lines fit without reallocation.
     let mut line = Vec::with_capacity(1024);
     serde_json::to_writer(&mut line, message).expect("our own types have string keys and finite numbers");
     line.push(b'\n');
@@ -217,14 +216,14 @@ fn line<T: Serialize>(message: &T) -> Vec<u8> {
 /// A line from the daemon, as a client reads it.
 #[derive(Debug)]
 pub enum Reply {
-    /// The answer to a call. Without an id it is about the connection itself.
+    /// The answer to a call, or without an id an error of the connection.
     Answer {
         /// The call's id.
         id: Option<u64>,
         /// Its outcome.
         outcome: Result<Box<RawValue>, RpcError>,
     },
-    /// How far a call is.
+    /// A progress notification.
     Progress(Progress),
 }
 
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_come_back_exactly() {
+    fn ids_are_echoed_exactly() {
         for id in ["1", "-7", "1.50", "1e3", "9007199254740993", "\"a\\u0041 \"", "null", "\"\""] {
             let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"host-status"}}"#);
             let Message::Call { id: seen, method, params } = parse(line.as_bytes()).unwrap() else {
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_id_it_is_a_notification_whatever_it_names() {
+    fn a_message_without_an_id_is_a_notification() {
         for method in ["browser-clone-reap", "nonsense"] {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}"}}"#);
             match parse(line.as_bytes()).unwrap() {
@@ -382,14 +381,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_method_tells_the_nearest() {
+    fn an_unknown_method_suggests_the_nearest() {
         let near = unknown_method("browser-clone-creat").data.hint;
         assert_eq!(near, "did you mean browser-clone-create?");
-        assert_eq!(unknown_method("ls").data.hint, "rpc.discover tells all methods");
+        assert_eq!(unknown_method("ls").data.hint, "rpc.discover lists all methods");
     }
 
     #[test]
-    fn a_client_reads_what_the_server_writes() {
+    fn a_client_parses_what_the_server_writes() {
         let error = RpcError::new(ErrorCode::HostFull, "full", "wait")
             .retry_after(std::time::Duration::from_millis(20))
             .step("jail")

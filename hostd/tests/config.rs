@@ -71,11 +71,11 @@ fn later_layers_win() {
 
     let config = load(Some(&etc.file()), &env, &[("pool.prefix", "five"), ("pool.last_slot", "9")]).unwrap();
     assert_eq!((config.pool.prefix.as_str(), config.pool.last_slot), ("five", 9));
-    assert_eq!(config.log.format, LogFormat::Json, "the variable stays where no flag replaces it");
+    assert_eq!(config.log.format, LogFormat::Json, "the variable stays if no flag replaces it");
 }
 
 #[test]
-fn variables_reach_every_kind_of_key() {
+fn variables_set_every_kind_of_key() {
     let env = [
         ("HOSTD_CLONE_LIMITS_MEMORY_BYTES", "1073741824"),
         ("HOSTD_PATHS_SOCKET", "/run/other/hostd.sock"),
@@ -94,7 +94,7 @@ fn variables_reach_every_kind_of_key() {
 }
 
 #[test]
-fn empty_text_switches_an_optional_key_off() {
+fn empty_text_unsets_an_optional_key() {
     let etc = Etc::new("[metrics]\nlisten = \"127.0.0.1:9469\"\n");
     assert!(etc.load().unwrap().metrics.listen.is_some());
     let config = load(Some(&etc.file()), &[("HOSTD_METRICS_LISTEN", "")], &[]).unwrap();
@@ -112,15 +112,12 @@ fn a_named_file_must_exist_and_the_default_file_need_not() {
 }
 
 #[test]
-fn a_file_that_everybody_may_write_is_not_believed() {
+fn a_world_writable_file_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let etc = Etc::new("[pool]\nprefix = \"a\"\n");
     std::fs::set_permissions(etc.file(), PermissionsExt::from_mode(0o666)).unwrap();
     let error = etc.load().unwrap_err().to_string();
-    assert!(
-        error.ends_with("hostd.toml: may be written by everybody and is not believed: chmod o-w"),
-        "{error}"
-    );
+    assert!(error.ends_with("hostd.toml: is world-writable and therefore refused: chmod o-w"), "{error}");
     std::fs::set_permissions(etc.file(), PermissionsExt::from_mode(0o664)).unwrap();
     assert_eq!(etc.load().unwrap().pool.prefix, "a");
 }
@@ -146,11 +143,11 @@ fn unknown_keys_are_refused_with_the_nearest_name() {
     );
     assert_eq!(
         env_problem("HOSTD_POOL_PREFX", "a"),
-        "HOSTD_POOL_PREFX: is no setting of hostd; did you mean HOSTD_POOL_PREFIX?"
+        "HOSTD_POOL_PREFX: is not a setting of hostd; did you mean HOSTD_POOL_PREFIX?"
     );
     assert_eq!(
         env_problem("HOSTD_SOKET", "a"),
-        "HOSTD_SOKET: is no setting of hostd; did you mean HOSTD_SOCKET?"
+        "HOSTD_SOKET: is not a setting of hostd; did you mean HOSTD_SOCKET?"
     );
     assert_eq!(
         set_problem("server.max_clone", "3"),
@@ -207,19 +204,19 @@ fn a_check_names_the_layer_that_set_the_value() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let etc = Etc::new("[pool]\nprefx = \"a\"\nfirst_slot = true\n[sever]\nx = 1\n");
     let error = load(Some(&etc.file()), &[("HOSTD_X", "1")], &[("log.format", "xml")]).unwrap_err();
     assert_eq!(error.problems.len(), 5, "{error}");
     assert_eq!(error.to_string().lines().count(), 5);
 }
 
-/// One wrong value, and the key that the check must name.
+/// Each case sets one wrong value; the check must name its key.
 #[test]
-fn every_rule_of_the_check_bites() {
-    type Spoil = fn(&mut Config);
+fn every_rule_of_the_check_is_enforced() {
+    type Change = fn(&mut Config);
     let long = |config: &mut Config| config.paths.socket = format!("/{}", "x".repeat(100)).into();
-    let spoils: &[(&str, Spoil)] = &[
+    let cases: &[(&str, Change)] = &[
         ("paths.socket", long),
         ("paths.socket", |c| c.paths.socket = "hostd.sock".into()),
         ("paths.state", |c| c.paths.state = "/".into()),
@@ -250,9 +247,9 @@ fn every_rule_of_the_check_bites() {
         ("access", |c| c.access[1].operations.push(Method::ForceUnmount)),
     ];
     Config::default().check().unwrap();
-    for (index, (key, spoil)) in spoils.iter().enumerate() {
+    for (index, (key, change)) in cases.iter().enumerate() {
         let mut config = Config::default();
-        spoil(&mut config);
+        change(&mut config);
         let error = config.check().expect_err(key);
         assert_eq!(error.problems.len(), 1, "case {index}: {error}");
         assert_eq!(error.problems[0].key, *key, "case {index}: {error}");
@@ -260,7 +257,7 @@ fn every_rule_of_the_check_bites() {
 }
 
 #[test]
-fn by_default_root_is_operator_and_the_group_may_not_force() {
+fn by_default_root_is_operator_and_the_group_may_not_force_unmount() {
     let access = Config::default().access;
     assert_eq!(access[0], AccessRule { users: vec!["root".into()], operator: true, ..AccessRule::default() });
     assert_eq!((access[1].users.len(), access[1].groups.as_slice()), (0, &["hostd".to_owned()][..]));
@@ -269,7 +266,7 @@ fn by_default_root_is_operator_and_the_group_may_not_force() {
 }
 
 #[test]
-fn the_templates_address_may_come_by_the_name_that_its_set_up_uses() {
+fn warden_browser_ip_sets_the_templates_address() {
     let load = |variables: &[(&str, &str)]| load(Some(&Etc::new("").file()), variables, &[]);
     let warden = ("WARDEN_BROWSER_IP", "192.168.72.6");
     assert_eq!(load(&[warden]).unwrap().freebsd.template_ip, Some([192, 168, 72, 6].into()));
@@ -282,7 +279,7 @@ fn the_templates_address_may_come_by_the_name_that_its_set_up_uses() {
 }
 
 #[test]
-fn the_settings_in_effect_are_one_a_line_and_mean_themselves() {
+fn the_settings_in_effect_load_as_the_same_configuration() {
     let mut config = Config::default();
     config.pool.subnet = "192.168.72.0/24".parse().unwrap();
     config.pool.last_slot = 100;
@@ -292,25 +289,25 @@ fn the_settings_in_effect_are_one_a_line_and_mean_themselves() {
     assert_eq!(Etc::new(&text).load().unwrap(), config);
 }
 
-/// The set-up scripts read settings by name from what `hostd --print-config` prints.
+/// The setup scripts read settings by name from the output of `hostd --print-config`.
 #[test]
-fn settings_that_the_freebsd_scripts_ask_for_exist() {
+fn settings_that_the_freebsd_scripts_read_exist() {
     let text = config::effective_toml(&Config::default());
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/freebsd");
     for name in ["common.sh", "setup-host", "setup-template"] {
         let script = std::fs::read_to_string(scripts.join(name)).unwrap();
-        let asked: Vec<&str> =
+        let read_keys: Vec<&str> =
             script.split("$(setting ").skip(1).map(|rest| rest.split(')').next().unwrap()).collect();
-        assert!(!asked.is_empty(), "{name} asks for nothing");
-        for key in asked {
+        assert!(!read_keys.is_empty(), "{name} reads no setting");
+        for key in read_keys {
             let known = text.lines().any(|line| line.starts_with(&format!("{key} = ")));
-            assert!(known, "{name} asks for {key}, which is no setting");
+            assert!(known, "{name} reads {key}, which is not a setting");
         }
     }
 }
 
 #[test]
-fn the_default_file_means_the_defaults_with_and_without_its_comment_marks() {
+fn the_default_file_means_the_defaults_commented_out_or_not() {
     let text = config::default_toml();
     assert_eq!(Etc::new(&text).load().unwrap(), Config::default());
 
@@ -330,7 +327,7 @@ fn the_default_file_means_the_defaults_with_and_without_its_comment_marks() {
             assert!(there, "{}.{} is not in the default file", section.name, key.name);
         }
     }
-    // The file shows Linux' folders.
+    // The file shows the folders of Linux.
     if config::default_file() == Path::new("/etc/hostd/hostd.toml") {
         assert_eq!(Etc::new(&live).load().unwrap(), Config::default());
     }

@@ -1,10 +1,10 @@
-//! Clients that mean harm or are broken: each gets its typed refusal or a closed connection, an honest
-//! client beside them is served throughout, and the daemon's memory stays bounded.
+//! Malicious and broken clients: each gets a typed error or a closed connection, an honest client is served throughout,
+//! and the daemon's memory stays bounded.
 
-// It becomes other users thread by thread and reads /proc, which only Linux has.
+// The tests change the user of single threads and read /proc, which only Linux has.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
-// One system call below has no safe wrapper that acts on a single thread.
+// setresuid(2) on a single thread has no safe wrapper.
 #![allow(unsafe_code)]
 
 mod daemon;
@@ -28,7 +28,7 @@ const MOST_MEMORY_KB: u64 = 96 * 1024;
 
 const STATUS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"host-status"}"#;
 
-/// A client that works while others attack: every single call of it must succeed.
+/// A client that works during an attack: every call must succeed.
 struct Honest {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ impl Honest {
         Honest { stop, calls, task }
     }
 
-    /// It is served right now, not only some time before.
+    /// Wait until it has been served again.
     async fn is_served(&self) {
         let before = self.calls.load(Ordering::Relaxed);
         until("the honest client gets on", async || {
@@ -75,7 +75,7 @@ impl Honest {
     }
 }
 
-/// Start a daemon, let the attack run beside an honest client, and look at both afterwards.
+/// Start a daemon, run the attack beside an honest client, and check both afterwards.
 async fn attack(settings: &[&str], attack: impl AsyncFnOnce(&Home, &Daemon, &Honest)) {
     let home = Home::new(settings);
     let daemon = home.start().await;
@@ -90,10 +90,10 @@ async fn attack(settings: &[&str], attack: impl AsyncFnOnce(&Home, &Daemon, &Hon
 }
 
 #[tokio::test]
-async fn garbage() {
+async fn garbage_is_refused() {
     attack(&[], async |_, daemon, _| {
         let mut raw = daemon.raw().await;
-        // A fixed sequence of bytes that look random, cut into lines that are never empty.
+        // A fixed pseudo-random sequence of bytes, split into non-empty lines.
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         for _ in 0..200 {
             let mut line: Vec<u8> = (0..64)
@@ -117,7 +117,7 @@ async fn garbage() {
 }
 
 #[tokio::test]
-async fn refusals_of_wrong_requests() {
+async fn invalid_requests_get_typed_errors() {
     attack(&[], async |_, daemon, _| {
         let clone = r#""name":"browsertask001","clone_id":"00000000000000000000000000000000""#;
         let call = |method: &str, params: &str| {
@@ -176,7 +176,7 @@ async fn refusals_of_wrong_requests() {
 }
 
 #[tokio::test]
-async fn a_line_of_one_gigabyte() {
+async fn a_line_of_one_gigabyte_is_refused() {
     attack(&[], async |_, daemon, honest| {
         let mut raw = daemon.raw().await;
         let chunk = vec![b'x'; 64 << 10];
@@ -200,12 +200,12 @@ async fn a_line_of_one_gigabyte() {
 }
 
 #[tokio::test]
-async fn many_long_lines_at_once() {
+async fn many_concurrent_long_lines_use_bounded_memory() {
     attack(&[], async |_, daemon, honest| {
         let mut all = Vec::new();
         for _ in 0..100 {
             let mut raw = daemon.raw().await;
-            // Just below the limit, without its end: the most that can be held in memory.
+            // Just below the limit and without a newline: the most that can be buffered.
             raw.send(vec![b' '; 60_000]).await;
             all.push(raw);
         }
@@ -219,13 +219,13 @@ async fn many_long_lines_at_once() {
 }
 
 #[tokio::test]
-async fn half_a_line_and_one_byte_at_a_time() {
+async fn incomplete_and_slow_lines_time_out() {
     attack(&["server.line_timeout_seconds=2"], async |_, daemon, honest| {
         let mut half = daemon.raw().await;
         half.send(&STATUS[..20]).await;
         let mut drip = daemon.raw().await;
         let dripping = tokio::spawn(async move {
-            // Never a pause as long as the timeout, and never an end.
+            // No pause reaches the timeout, and no newline follows.
             while drip.write.write_all(b" ").await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -237,7 +237,7 @@ async fn half_a_line_and_one_byte_at_a_time() {
             assert_eq!(slow.line().await, None, "and the connection is closed");
         }
         honest.is_served().await;
-        // A silent connection is no offence.
+        // An idle connection is not closed.
         let mut silent = daemon.raw().await;
         tokio::time::sleep(Duration::from_millis(2500)).await;
         assert_eq!(silent.ask(STATUS).await, "ok");
@@ -246,7 +246,7 @@ async fn half_a_line_and_one_byte_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_thousand_idle_connections() {
+async fn a_thousand_idle_connections_are_bounded() {
     let wanted = 1_400;
     let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
     nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, wanted.min(hard), hard)
@@ -265,10 +265,10 @@ async fn a_thousand_idle_connections() {
         let status = client.status(StatusParams { metrics: true, checks: false }).await.unwrap();
         println!("of 1000 idle connections {} are open", status.connections);
         assert!(status.connections <= 256, "{}", status.connections);
-        // The first ones were told why they were closed; the last ones are still served.
-        let last_word = idle[0].line().await.expect("a last word");
-        assert_eq!(code(&last_word), "too_many_connections");
-        assert!(last_word["error"]["data"]["retry_after_ms"].is_u64());
+        // The first connections got the reason for their eviction; the last ones are still served.
+        let eviction = idle[0].line().await.expect("the reason for the eviction");
+        assert_eq!(code(&eviction), "too_many_connections");
+        assert!(eviction["error"]["data"]["retry_after_ms"].is_u64());
         assert_eq!(idle[0].line().await, None);
         let newest = idle.last_mut().unwrap();
         assert_eq!(newest.ask(STATUS).await, "ok");
@@ -279,7 +279,7 @@ async fn a_thousand_idle_connections() {
 }
 
 #[tokio::test]
-async fn clients_that_never_read_their_answers() {
+async fn clients_that_never_read_are_disconnected() {
     attack(&["server.line_timeout_seconds=2"], async |_, daemon, honest| {
         let mut all = Vec::new();
         for _ in 0..20 {
@@ -288,7 +288,7 @@ async fn clients_that_never_read_their_answers() {
                 let Raw { lines, mut write } = raw;
                 let line = format!("{}\n", r#"{"jsonrpc":"2.0","id":1,"method":"rpc.discover"}"#);
                 let mut sent = 0u64;
-                // Ends when the daemon gives up on it.
+                // Ends when the daemon closes the connection.
                 while write.write_all(line.as_bytes()).await.is_ok() {
                     sent += 1;
                 }
@@ -306,7 +306,7 @@ async fn clients_that_never_read_their_answers() {
 }
 
 #[tokio::test]
-async fn connections_that_come_and_go() {
+async fn short_connections_leak_nothing() {
     attack(&[], async |_, daemon, honest| {
         for n in 0..2_000 {
             let mut raw = daemon.raw().await;
@@ -326,12 +326,12 @@ async fn connections_that_come_and_go() {
     .await;
 }
 
-/// Connect as another user: on Linux the kernel notes the credentials of the connecting thread.
+/// Connect as another user: the kernel records the credentials of the connecting thread.
 fn connect_as(uid: u32, path: PathBuf) -> std::io::Result<std::os::unix::net::UnixStream> {
     std::thread::spawn(move || {
         let id = libc::c_long::from(uid);
-        // SAFETY: a plain system call with numbers. Called directly it changes this one thread only, and
-        // the thread ends right after.
+        // SAFETY: a system call with integer arguments. Called directly it changes only this thread, which ends right
+        // after.
         let groups = unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) };
         // SAFETY: as above.
         let gid = unsafe { libc::syscall(libc::SYS_setresgid, id, id, id) };
@@ -349,7 +349,7 @@ fn open_to_everybody(folder: &Path, mode: u32) {
 }
 
 #[tokio::test]
-async fn the_wrong_user() {
+async fn a_user_without_a_rule_is_refused() {
     attack(&[], async |home, daemon, honest| {
         let error = connect_as(65_534, home.socket()).unwrap_err();
         assert_eq!(
@@ -358,7 +358,7 @@ async fn the_wrong_user() {
             "the file system keeps others out first"
         );
 
-        // Even with the file system's guard gone.
+        // The socket's mode alone must not be the only guard.
         open_to_everybody(home.path(), 0o755);
         open_to_everybody(home.socket().parent().unwrap(), 0o755);
         open_to_everybody(&home.socket(), 0o666);
@@ -409,7 +409,7 @@ async fn a_user_does_only_what_its_rule_lists() {
             let error = outcome.expect("a refusal");
             assert_eq!(error.rpc().expect("hostd's own refusal").code(), ErrorCode::Denied, "{error}");
         }
-        client.status(StatusParams::default()).await.expect("whoever may call anything may read");
+        client.status(StatusParams::default()).await.expect("a caller with any rule may read");
     })
     .await;
 }

@@ -12,6 +12,11 @@ use life::{block_on, code, destroy, home, made, same, until_empty};
 use std::fs;
 use std::process::{Command, Output};
 
+/// The binary of the package hostctl, which `cargo build -p hostctl` makes.
+fn hostctl() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("hostctl")
+}
+
 /// `hostctl template` with the daemon's configuration.
 fn template(lab: &lab::Lab, home: &Home, arguments: &[&str]) -> Output {
     let config = home.path().join("hostctl.toml");
@@ -21,7 +26,7 @@ fn template(lab: &lab::Lab, home: &Home, arguments: &[&str]) -> Output {
         home.path().join("clones")
     );
     fs::write(&config, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hostctl"));
+    let mut command = Command::new(hostctl());
     command.arg("template").args(arguments).env_clear().env("HOSTD_CONFIG", &config);
     command.output().unwrap()
 }
@@ -47,7 +52,7 @@ fn a_template_in_use_stays() {
             let hidden = Command::new("unshare")
                 .args(["--mount", "sh", "-c", "umount -l \"$0\" && exec \"$@\""])
                 .arg(&view)
-                .arg(env!("CARGO_BIN_EXE_hostctl"))
+                .arg(hostctl())
                 .args(["template", "rm", "default"])
                 .env_clear()
                 .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")

@@ -12,10 +12,10 @@ fn client(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(file)
 }
 
-/// Run one file with node's own test runner and demand that it ran tests and all passed.
+/// Run one file with node's test runner; at least one test must run and all must pass.
 fn run(file: &str, socket: Option<&Path>) -> Result<(), String> {
     let mut node = Command::new("node");
-    // The reporter is named because the default one depends on the terminal.
+    // The default reporter depends on the terminal.
     node.arg("--test").arg("--test-reporter=tap").arg(client(file)).env_remove("HOSTD_SOCKET");
     node.envs(socket.map(|socket| ("HOSTD_SOCKET", socket)));
     let output = node.output().unwrap_or_else(|error| {
@@ -30,20 +30,20 @@ fn run(file: &str, socket: Option<&Path>) -> Result<(), String> {
 }
 
 #[test]
-fn the_client_keeps_to_the_protocol() {
+fn the_client_follows_the_protocol() {
     run("protocol.test.mjs", None).unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
-fn the_client_and_the_real_daemon_understand_each_other() {
+fn the_client_works_with_the_real_daemon() {
     let lab = Lab::new(8, "");
     std::fs::create_dir(lab.path().join("conf.d")).unwrap();
     std::fs::write(lab.path().join("conf.d/four.toml"), "[server]\nmax_clones = 4\n").unwrap();
-    // Slow enough for a caller to lose patience.
+    // Slow enough for a caller to time out.
     lab.set_latency(2);
     let mut daemon = lab.start();
     daemon.wait_ready().unwrap_or_else(|error| panic!("{error}\n{}", lab.log_tail()));
     run("hostd.test.mjs", Some(&lab.socket())).unwrap_or_else(|error| panic!("{error}\n{}", lab.log_tail()));
     assert!(daemon.stop().success(), "{}", lab.log_tail());
-    assert!(lab.world().ours().is_empty(), "the clients gave everything back: {:?}", lab.world().ours());
+    assert!(lab.world().ours().is_empty(), "the clients destroyed everything: {:?}", lab.world().ours());
 }

@@ -1,4 +1,4 @@
-//! The daemon as callers and service managers meet it: the real binary with the fake host behind it.
+//! The daemon's interfaces to callers and service managers: the real binary with the fake host.
 
 #![allow(clippy::unwrap_used)]
 
@@ -81,7 +81,7 @@ async fn all_seven_methods_answer() {
 }
 
 #[tokio::test]
-async fn many_calls_at_once_on_one_connection() {
+async fn one_connection_carries_concurrent_calls() {
     let home = Home::new(&["server.max_clones=50"]);
     let daemon = home.start().await;
     let client = daemon.client().await;
@@ -127,7 +127,7 @@ async fn a_quick_call_overtakes_a_slow_one_and_ids_are_echoed() {
 }
 
 #[tokio::test]
-async fn an_operation_goes_on_when_its_caller_is_gone() {
+async fn an_operation_continues_when_its_caller_disconnects() {
     let home = Home::new(&[]);
     home.set_latency(50);
     let daemon = home.start().await;
@@ -149,7 +149,7 @@ async fn an_operation_goes_on_when_its_caller_is_gone() {
 }
 
 #[tokio::test]
-async fn a_caller_that_has_said_all_still_gets_its_answer() {
+async fn a_caller_that_closed_its_write_side_still_gets_its_answer() {
     let home = Home::new(&[]);
     home.set_latency(20);
     let daemon = home.start().await;
@@ -185,7 +185,7 @@ async fn the_socket_is_for_owner_and_group_only() {
     let daemon = home.start().await;
     assert_eq!(fs::metadata(home.socket()).unwrap().mode() & 0o7777, 0o660);
     assert_eq!(fs::metadata(home.socket().parent().unwrap()).unwrap().mode() & 0o7777, 0o750);
-    // The state folder can be walked through, to the clones' folders; its own contents are closed.
+    // The state folder allows access to the clones' folders; its files have private modes.
     assert_eq!(fs::metadata(home.path().join("state")).unwrap().mode() & 0o077, 0o011);
     assert_eq!(fs::metadata(home.path().join("state/records")).unwrap().mode() & 0o077, 0);
     assert_eq!(fs::metadata(home.audit()).unwrap().mode() & 0o7777, 0o600);
@@ -198,7 +198,7 @@ async fn run(mut command: Command) -> Output {
 }
 
 #[tokio::test]
-async fn a_second_daemon_is_refused_and_the_first_goes_on() {
+async fn a_second_daemon_is_refused_and_the_first_keeps_serving() {
     let home = Home::new(&[]);
     let daemon = home.start().await;
     let second = run(home.command()).await;
@@ -217,7 +217,7 @@ async fn a_second_daemon_is_refused_and_the_first_goes_on() {
 }
 
 #[tokio::test]
-async fn a_killed_daemon_leaves_nothing_that_hinders_the_next() {
+async fn a_daemon_starts_after_its_predecessor_was_killed() {
     let home = Home::new(&[]);
     let daemon = home.start().await;
     let client = daemon.client().await;
@@ -317,7 +317,7 @@ async fn without_an_audit_log_nothing_is_changed() {
 }
 
 #[tokio::test]
-async fn a_service_manager_may_hand_over_the_socket() {
+async fn a_service_manager_may_pass_the_socket() {
     let home = Home::new(&[]);
     fs::create_dir(home.path().join("run")).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(home.socket()).unwrap();
@@ -332,14 +332,14 @@ async fn a_service_manager_may_hand_over_the_socket() {
     daemon.client().await.create(create("a")).await.unwrap();
     daemon.stop().await;
     assert!(home.socket().exists(), "the socket belongs to the service manager");
-    // Whoever connects while the daemon is away waits for the next one.
+    // A client that connects while no daemon runs waits for the next one.
     let waiting = Client::connect(home.socket()).await.unwrap();
     drop(waiting);
     drop(listener);
 }
 
 #[tokio::test]
-async fn a_handed_over_thing_that_is_no_socket_is_refused() {
+async fn a_passed_descriptor_that_is_not_a_socket_is_refused() {
     let home = Home::new(&[]);
     let mut command = Command::new("/bin/sh");
     command
@@ -354,7 +354,7 @@ async fn a_handed_over_thing_that_is_no_socket_is_refused() {
 }
 
 #[tokio::test]
-async fn a_service_manager_is_told() {
+async fn a_service_manager_is_notified() {
     let home = Home::new(&[]);
     let path = home.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -390,7 +390,7 @@ async fn a_service_manager_is_told() {
 }
 
 #[tokio::test]
-async fn a_user_that_creates_too_fast_is_told_when_to_retry() {
+async fn a_rate_limited_user_gets_the_time_to_retry() {
     let home = Home::new(&["server.creates_per_minute=1", "server.create_burst=2"]);
     let daemon = home.start().await;
     let client = daemon.client().await;
@@ -433,7 +433,7 @@ async fn requests_and_operations_have_caps() {
 }
 
 #[tokio::test]
-async fn a_user_at_the_connection_cap_loses_the_idle_ones() {
+async fn at_the_connection_cap_idle_connections_are_evicted() {
     let home = Home::new(&["server.max_connections_per_user=3"]);
     home.set_latency(300);
     let daemon = home.start().await;
@@ -452,7 +452,7 @@ async fn a_user_at_the_connection_cap_loses_the_idle_ones() {
 
     let mut fourth = daemon.raw().await;
     assert_eq!(fourth.ask(r#"{"jsonrpc":"2.0","id":1,"method":"host-status"}"#).await, "ok");
-    let last = idle.line().await.expect("a last word");
+    let last = idle.line().await.expect("the reason for the eviction");
     assert_eq!((last["id"].clone(), code(&last)), (Value::Null, "too_many_connections".to_owned()));
     assert!(last["error"]["data"]["retry_after_ms"].is_u64());
     assert_eq!(idle.line().await, None);
@@ -465,7 +465,7 @@ async fn a_user_at_the_connection_cap_loses_the_idle_ones() {
 }
 
 #[tokio::test]
-async fn when_all_connections_work_the_new_one_is_refused() {
+async fn a_connection_is_refused_when_all_others_are_busy() {
     let home = Home::new(&["server.max_connections=2"]);
     home.set_latency(500);
     let daemon = home.start().await;
@@ -486,8 +486,8 @@ async fn when_all_connections_work_the_new_one_is_refused() {
 }
 
 #[tokio::test]
-async fn prometheus_may_ask_on_loopback() {
-    // A port that was free a moment ago.
+async fn metrics_are_served_on_loopback() {
+    // A port that was just free.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let home = Home::new(&[&format!("metrics.listen=127.0.0.1:{port}")]);
     let daemon = home.start().await;
@@ -501,7 +501,7 @@ async fn prometheus_may_ask_on_loopback() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_refused_at_the_start() {
+async fn an_unusable_configuration_is_refused_at_start() {
     let home = Home::new(&[]);
     for (setting, exit, words) in [
         ("metrics.listen=0.0.0.0:9469", 2, "loopback"),
@@ -543,7 +543,7 @@ async fn the_log_can_be_json() {
 }
 
 #[tokio::test]
-async fn a_client_gives_up_in_time_and_the_operation_goes_on() {
+async fn a_client_times_out_and_the_operation_continues() {
     let home = Home::new(&[]);
     home.set_latency(200);
     let daemon = home.start().await;
@@ -558,7 +558,7 @@ async fn a_client_gives_up_in_time_and_the_operation_goes_on() {
 }
 
 #[tokio::test]
-async fn a_client_understands_a_daemon_that_breaks_off() {
+async fn a_client_reports_a_connection_that_breaks() {
     let (near, far) = tokio::net::UnixStream::pair().unwrap();
     let client = Client::over(near);
     let mut daemon = Raw::over(far);
@@ -598,9 +598,9 @@ fn the_help_names_every_flag() {
     }
 }
 
-/// What a packager installs and what the daemon assumes are written down in two places.
+/// The systemd units repeat some defaults of the daemon.
 #[test]
-fn the_units_agree_with_the_defaults() {
+fn the_systemd_units_match_the_defaults() {
     let units = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/systemd");
     let read = |name: &str| fs::read_to_string(units.join(name)).unwrap();
     let setting = |unit: &str, key: &str| {

@@ -1,4 +1,4 @@
-//! Typed errors: what a caller can decide on without reading prose.
+//! Typed errors, so that programs need not parse messages.
 
 use super::ids::CloneName;
 use schemars::JsonSchema;
@@ -22,12 +22,12 @@ macro_rules! error_codes {
                 match self { $(ErrorCode::$name => $number,)* }
             }
 
-            /// The word (`error.data.code`).
+            /// The name (`error.data.code`).
             pub fn word(self) -> &'static str {
                 match self { $(ErrorCode::$name => $word,)* }
             }
 
-            /// Whether the same call may succeed later without anybody changing anything.
+            /// Whether the same call may succeed later without any change.
             pub fn retryable(self) -> bool {
                 match self { $(ErrorCode::$name => $retry,)* }
             }
@@ -57,7 +57,7 @@ error_codes! {
     RateLimited = -32002, "rate_limited", retry true, exit 5;
     /// Too many connections; the refused one is closed.
     TooManyConnections = -32003, "too_many_connections", retry true, exit 5;
-    /// Too many requests are under way.
+    /// Too many requests are running.
     TooManyRequests = -32004, "too_many_requests", retry true, exit 5;
     /// The line is longer than allowed; the connection is closed.
     LineTooLong = -32005, "line_too_long", retry false, exit 2;
@@ -69,35 +69,35 @@ error_codes! {
     TenantFull = -32008, "tenant_full", retry true, exit 5;
     /// hostd is stopping.
     ShuttingDown = -32009, "shutting_down", retry true, exit 5;
-    /// The clone named is not there, where it has to be.
+    /// The clone does not exist.
     NotFound = -32010, "not_found", retry false, exit 3;
-    /// The name belongs to another clone by now; nothing was touched.
+    /// The name belongs to another clone now; nothing was changed.
     WrongClone = -32011, "wrong_clone", retry false, exit 3;
     /// Only a clone that is being destroyed may be force-unmounted.
     NotDestroying = -32012, "not_destroying", retry false, exit 1;
-    /// The request_id stands for another request (other owner or other parameters).
+    /// The request_id belongs to another request (other owner or other parameters).
     RequestConflict = -32013, "request_conflict", retry false, exit 1;
-    /// The clone that this request_id made is over; use a new request_id.
+    /// The clone of this request_id is destroyed; use a new request_id.
     RequestFinished = -32014, "request_finished", retry false, exit 3;
-    /// The name asked for is in use, quarantined or taken by something foreign.
+    /// The requested name is in use, quarantined or belongs to a foreign object.
     NameTaken = -32015, "name_taken", retry true, exit 5;
     /// The template or its snapshot is missing or not quiescent.
     TemplateUnusable = -32016, "template_unusable", retry false, exit 7;
     /// The host lacks something every create needs, such as the firewall's rules.
     HostNotReady = -32017, "host_not_ready", retry true, exit 7;
-    /// The audit line could not be written, so nothing was done.
+    /// The audit log could not be written, so nothing was changed.
     AuditUnavailable = -32018, "audit_unavailable", retry true, exit 7;
-    /// The state folder could not be written, so nothing was begun.
+    /// The state folder could not be written, so nothing was changed.
     StateUnavailable = -32019, "state_unavailable", retry true, exit 7;
-    /// A step of a create failed and what was made is rolled back.
+    /// A step of a create failed and was rolled back.
     StepFailed = -32020, "step_failed", retry true, exit 1;
     /// A step did not end in time.
     Timeout = -32021, "timeout", retry true, exit 6;
     /// The host's disk is full.
     DiskFull = -32022, "disk_full", retry true, exit 7;
-    /// The destroy is recorded but not finished; the reaper goes on with it.
+    /// The destroy is recorded but not finished; the reaper continues it.
     Incomplete = -32023, "incomplete", retry true, exit 1;
-    /// Clones are made from the template, so it stays; only of `hostctl template`.
+    /// Clones use the template, so it is not removed; only from `hostctl template`.
     TemplateInUse = -32024, "template_in_use", retry true, exit 5;
 }
 
@@ -107,16 +107,16 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// What an error carries besides its text (`error.data`).
+/// Details of an error (`error.data`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorData {
     /// The stable code.
     pub code: ErrorCode,
-    /// What the reader can do about it.
+    /// What the caller can do about it.
     pub hint: String,
     /// Whether the same call may succeed later.
     pub retryable: bool,
-    /// How long to wait before the next try, where that is known.
+    /// How long to wait before a retry, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// The step that failed.
@@ -125,18 +125,18 @@ pub struct ErrorData {
     /// The clone it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<CloneName>,
-    /// What went wrong while cleaning up after the first error.
+    /// Errors of the rollback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cleanup: Vec<String>,
 }
 
-/// An error as the contract knows it: message plus data.
+/// An error: message and data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcError {
     /// One sentence that names the object.
     pub message: String,
-    /// What a program can decide on.
+    /// The details for programs.
     pub data: Box<ErrorData>,
 }
 
@@ -160,7 +160,7 @@ impl RpcError {
         self.data.code
     }
 
-    /// With the time after which a retry makes sense.
+    /// With the time to wait before a retry.
     pub fn retry_after(mut self, after: std::time::Duration) -> Self {
         self.data.retry_after_ms = Some(u64::try_from(after.as_millis()).unwrap_or(u64::MAX).max(1));
         self
@@ -178,7 +178,7 @@ impl RpcError {
         self
     }
 
-    /// With what went wrong while cleaning up.
+    /// With the errors of the rollback.
     pub fn cleanup(mut self, errors: Vec<String>) -> Self {
         self.data.cleanup = errors;
         self
@@ -191,7 +191,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn codes_are_distinct_and_words_round_trip() {
+    fn codes_are_distinct_and_names_round_trip() {
         let numbers: BTreeSet<i32> = ErrorCode::ALL.iter().map(|code| code.number()).collect();
         assert_eq!(numbers.len(), ErrorCode::ALL.len());
         for code in ErrorCode::ALL {

@@ -1,16 +1,16 @@
-//! The words a caller may send: each is a type that can only hold a harmless value.
+//! Identifiers that callers send. Each is a type that holds only valid values.
 //!
-//! Validation happens while the message is parsed, so nothing behind the parser ever sees a
-//! request id with a newline, a snapshot called `../x` or a name that could be an option.
+//! They are validated while the message is parsed, so no other code sees a request id with a newline, a snapshot called
+//! `../x` or a name that a tool would take for an option.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a word was refused.
+/// Why an identifier was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {got:?} is not valid: {rule}")]
-pub struct InvalidWord {
+pub struct InvalidIdentifier {
     what: &'static str,
     got: String,
     rule: &'static str,
@@ -20,7 +20,7 @@ fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-macro_rules! word {
+macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident, $what:literal, $pattern:literal, $rule:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -29,34 +29,34 @@ macro_rules! word {
         pub struct $name(String);
 
         impl $name {
-            /// The word as text.
+            /// The identifier as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
         }
 
         impl TryFrom<String> for $name {
-            type Error = InvalidWord;
-            fn try_from(text: String) -> Result<Self, InvalidWord> {
+            type Error = InvalidIdentifier;
+            fn try_from(text: String) -> Result<Self, InvalidIdentifier> {
                 let check: fn(&str) -> bool = $check;
                 if check(&text) {
                     Ok(Self(text))
                 } else {
-                    Err(InvalidWord { what: $what, got: shortened(&text), rule: $rule })
+                    Err(InvalidIdentifier { what: $what, got: shortened(&text), rule: $rule })
                 }
             }
         }
 
         impl std::str::FromStr for $name {
-            type Err = InvalidWord;
-            fn from_str(text: &str) -> Result<Self, InvalidWord> {
+            type Err = InvalidIdentifier;
+            fn from_str(text: &str) -> Result<Self, InvalidIdentifier> {
                 Self::try_from(text.to_owned())
             }
         }
 
         impl From<$name> for String {
-            fn from(word: $name) -> String {
-                word.0
+            fn from(identifier: $name) -> String {
+                identifier.0
             }
         }
 
@@ -74,8 +74,8 @@ fn letters(text: &str, max: usize, extra: &str) -> bool {
     first && text.len() <= max && bytes.all(|b| b.is_ascii_alphanumeric() || extra.as_bytes().contains(&b))
 }
 
-word!(
-    /// The caller's own name for one request. Repeating it renews the lease of the same clone.
+identifier!(
+    /// The idempotency key of a create. Repeating it renews the lease of the same clone.
     RequestId,
     "request_id",
     r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$",
@@ -83,8 +83,8 @@ word!(
     |text| letters(text, 128, "._:-")
 );
 
-word!(
-    /// On whose behalf a clone is made; only counted against the tenant's cap and shown.
+identifier!(
+    /// The tenant that a clone is counted for; it grants no rights.
     Tenant,
     "tenant",
     r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$",
@@ -92,7 +92,7 @@ word!(
     |text| letters(text, 64, "._:-")
 );
 
-word!(
+identifier!(
     /// A template's snapshot, by its bare name.
     SnapshotName,
     "snapshot",
@@ -101,12 +101,12 @@ word!(
     |text| letters(text, 64, "._-")
 );
 
-word!(
-    /// A clone's name: the pool's prefix and the three digits of its slot.
+identifier!(
+    /// A clone's name: the configured prefix and the three digits of its slot.
     CloneName,
     "name",
     r"^[a-z][a-z0-9]{0,31}[0-9]{3}$",
-    "the pool's prefix and three digits, such as browsertask001",
+    "the configured prefix and three digits, such as browsertask001",
     |text| {
         let Some(split) = text.len().checked_sub(3).filter(|split| (1..=32).contains(split)) else { return false };
         text.is_ascii()
@@ -116,17 +116,17 @@ word!(
     }
 );
 
-word!(
-    /// The identity of one clone, never used twice: a destroy must name it (fencing).
+identifier!(
+    /// The unique id of one clone. A destroy must name it (fencing).
     CloneId,
     "clone_id",
     r"^[0-9a-f]{32}$",
-    "32 lower-case hexadecimal digits, as browser-clone-create answered them",
+    "32 lower-case hexadecimal digits, as browser-clone-create returned them",
     |text| text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 );
 
-word!(
-    /// Chosen by the caller; comes back in every progress notification of this request.
+identifier!(
+    /// Chosen by the caller and repeated in every progress notification of the request.
     ProgressToken,
     "progress_token",
     r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$",
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn harmful_words_are_refused() {
+    fn harmful_identifiers_are_refused() {
         for bad in ["", "-x", ".hidden", "a/b", "a b", "a\n", "a\0", "ä", "../x", "@snap"] {
             assert!(bad.parse::<SnapshotName>().is_err(), "{bad:?} as snapshot");
             assert!(bad.parse::<RequestId>().is_err(), "{bad:?} as request id");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_would_be_right_and_is_short() {
+    fn a_refusal_names_the_rule_and_is_short() {
         let error = "x ".repeat(500).parse::<Tenant>().unwrap_err().to_string();
         assert!(error.contains("1 to 64 letters"), "{error}");
         assert!(error.len() < 250, "{error}");

@@ -1,32 +1,32 @@
-//! The method table: the names on the wire, what they do, and whether they change the host.
+//! The methods: their names on the wire, and whether they change the host.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Every method hostd answers. Four of them change the host, and no fifth will.
+/// Every method of hostd. Four of them change the host.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub enum Method {
-    /// Make a clone, or renew the lease of the clone this request id made.
+    /// Create a clone, or renew the lease of the clone with this request id.
     #[serde(rename = "browser-clone-create")]
     Create,
-    /// Take a clone away; absent is success.
+    /// Destroy a clone; destroying an absent clone succeeds.
     #[serde(rename = "browser-clone-destroy")]
     Destroy,
-    /// Take away what is over: unfinished work, passed deadlines, orphans.
+    /// Destroy what is due: unfinished operations, expired clones, orphans.
     #[serde(rename = "browser-clone-reap")]
     Reap,
-    /// Force the mounts of a clone that is being destroyed.
+    /// Force-unmount a clone that is being destroyed.
     #[serde(rename = "browser-clone-force-unmount")]
     ForceUnmount,
-    /// All clones this host knows of.
+    /// List the clones.
     #[serde(rename = "browser-clone-list")]
     List,
-    /// The daemon and its host: versions, counts, limits, health.
+    /// Return versions, counts, limits and health.
     #[serde(rename = "host-status")]
     Status,
-    /// This contract as an OpenRPC document.
+    /// Return this contract as an OpenRPC document.
     #[serde(rename = "rpc.discover")]
     Discover,
 }
@@ -69,13 +69,13 @@ impl Method {
     /// One sentence for the documentation.
     pub fn summary(self) -> &'static str {
         match self {
-            Method::Create => "Make a clone, or renew the lease of the clone that this request_id made.",
-            Method::Destroy => "Take a clone away. A clone that is already gone is a success.",
-            Method::Reap => "Take away what is over: unfinished work, passed deadlines, orphans.",
-            Method::ForceUnmount => "Force the mounts of a clone that is being destroyed. Operators only.",
-            Method::List => "List all clones this host knows of.",
-            Method::Status => "Tell how the daemon and its host are.",
-            Method::Discover => "Answer this contract as an OpenRPC document.",
+            Method::Create => "Create a clone, or renew the lease of the clone with this request_id.",
+            Method::Destroy => "Destroy a clone. Destroying an absent clone succeeds.",
+            Method::Reap => "Destroy what is due: unfinished operations, expired clones, orphans.",
+            Method::ForceUnmount => "Force-unmount a clone that is being destroyed. Operators only.",
+            Method::List => "List the clones of this host.",
+            Method::Status => "Return the state of the daemon and its host.",
+            Method::Discover => "Return this contract as an OpenRPC document.",
         }
     }
 }

@@ -1,17 +1,26 @@
-//! The contract: every type that crosses the socket, the method table and the error codes.
+//! The contract: every type that crosses the socket, the methods and the error codes.
 //!
-//! Nothing here acts. The OpenRPC document, the CLI, the JavaScript client and the server are all
-//! derived from or checked against these types, so a change of the contract starts in this folder.
+//! The OpenRPC document, hostctl, the JavaScript client and the server are generated from or checked against these
+//! types, so every change of the contract begins here.
 
+pub mod clone;
 pub mod error;
 pub mod ids;
 pub mod method;
 pub mod openrpc;
-pub mod pool;
-pub mod types;
+pub mod params;
+pub mod results;
+pub mod status;
 
+pub use clone::{CloneInfo, CloneState, Launch, Limits, StageTiming};
 pub use error::{ErrorCode, ErrorData, RpcError};
 pub use ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};
 pub use method::Method;
-pub use pool::{Flavor, PoolMember, PoolStatus};
-pub use types::*;
+pub use params::{
+    CreateParams, DestroyParams, DiscoverParams, ForceUnmountParams, ListParams, ReapParams, StatusParams,
+};
+pub use results::{
+    CreateResult, DestroyResult, ForceUnmountResult, ListResult, Progress, ProgressState, ReapLine,
+    ReapReason, ReapResult,
+};
+pub use status::{EgressHealth, Finding, Flavor, PoolMember, PoolStatus, Severity, StatusResult};

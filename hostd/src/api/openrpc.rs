@@ -1,6 +1,6 @@
-//! The contract as an OpenRPC document, written from the Rust types.
+//! The contract as an OpenRPC document, generated from the Rust types.
 //!
-//! `rpc.discover` answers it, `docs/openrpc.json` is it, the TypeScript types are made from it.
+//! `rpc.discover` returns it, `docs/openrpc.json` is a copy, and the TypeScript types are generated from it.
 
 use super::*;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 /// The whole document.
 pub fn document() -> Value {
-    // OpenRPC speaks draft 7 and keeps shared schemas below its own components.
+    // OpenRPC uses JSON Schema draft 7 and keeps shared schemas in `components`.
     let mut settings = SchemaSettings::draft07();
     settings.definitions_path = "/components/schemas".into();
     settings.meta_schema = None;
@@ -23,9 +23,9 @@ pub fn document() -> Value {
         "info": {
             "title": "hostd",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Makes and removes disposable browser clones. JSON-RPC 2.0 over a Unix stream socket, \
-                one message a line (LF), UTF-8, at most 64 KiB a line by default. Requests on one connection may \
-                be pipelined; answers come in the order in which the work ends. Parameters are an object; unknown fields, \
+            "description": "Creates and destroys disposable browser clones. JSON-RPC 2.0 over a Unix stream socket, \
+                one message per line (LF), UTF-8, at most 64 KiB per line by default. Requests on one connection may \
+                be pipelined; answers are sent in the order in which the operations end. Parameters are an object; unknown fields, \
                 batches and positional parameters are refused.",
             "license": { "name": env!("CARGO_PKG_LICENSE") },
         },
@@ -36,7 +36,7 @@ pub fn document() -> Value {
         "methods": methods,
         "x-notifications": [{
             "name": "progress",
-            "summary": "Sent while a request that passed a progress_token runs: a step began, ended or failed.",
+            "summary": "Sent while a request with a progress_token runs: a step began, succeeded or failed.",
             "description": "From hostd to the caller, on the caller's connection, before the answer.",
             "paramStructure": "by-name",
             "params": progress,
@@ -99,7 +99,7 @@ fn result<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     json!({ "name": T::schema_name(), "schema": schema })
 }
 
-/// Each code as JSON-RPC sends it: the number outside, the word and the advice in the data.
+/// Each error code with its JSON-RPC number, name and retry advice.
 fn errors() -> Map<String, Value> {
     let schema = schemars::schema_for!(ErrorCode).to_value();
     let meaning = |code: &ErrorCode| {

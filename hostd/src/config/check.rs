@@ -1,20 +1,21 @@
-//! What a value that has the right type must fulfil besides: ranges, relations between keys, usable paths.
+//! Checks beyond the types: ranges, relations between keys, valid paths.
 
 use super::keys::sections;
+use super::lifecycle::PoolConfig;
 use super::load::{ConfigError, Origin, Problem};
-use super::types::{Config, PoolConfig};
+use super::types::Config;
 use crate::slot::Slots;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// `sun_path` is 104 bytes on FreeBSD and 108 on Linux; some are kept for a temporary name.
+/// `sun_path` has 104 bytes on FreeBSD and 108 on Linux; a few are reserved for a temporary name.
 const LONGEST_SOCKET_PATH: usize = 100;
 
 impl Config {
-    /// Everything that is wrong, or nothing: validated before the first effect.
+    /// Report every problem at once. The daemon checks this before it changes anything.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut problems = self.out_of_range();
-        // Names and addresses are only looked at once their numbers are numbers.
+        // Names and addresses are checked only if all numbers are in range.
         let pool = problems.is_empty().then(|| Slots::new(&self.pool));
         let mut wrong = |key: &str, what: String| {
             problems.push(Problem { origin: Origin::Value, key: key.to_owned(), what });
@@ -40,7 +41,7 @@ impl Config {
                 format!("is {socket} bytes long: a socket's path may have at most {LONGEST_SOCKET_PATH}"),
             );
         }
-        // These end up in a jail's file, between quotes.
+        // These are written to a jail's configuration file, between quotes.
         for (key, path) in
             [("freebsd.console_logs", &self.freebsd.console_logs), ("pool.clones_dir", &self.pool.clones_dir)]
         {
@@ -53,7 +54,10 @@ impl Config {
         {
             wrong(
                 "freebsd.template_ip",
-                format!("{ip} is the address of {}: move the template or the pool", pool.name(slot)),
+                format!(
+                    "{ip} is the address of {}: change the template's address or pool.subnet",
+                    pool.name(slot)
+                ),
             );
         }
         if let Some(Err(error)) = &pool
@@ -65,14 +69,16 @@ impl Config {
         let PoolConfig { size, flavors, first_slot, last_slot, .. } = &self.pool;
         if *size > 0 && (flavors.is_empty() || flavors.iter().collect::<BTreeSet<_>>().len() < flavors.len())
         {
-            wrong("pool.flavors", "needs each flavour that shall be kept, once".into());
+            wrong("pool.flavors", "must list each flavour at most once, and at least one".into());
         }
         let (members, slots) =
             (usize::from(*size) * flavors.len(), usize::from(last_slot.saturating_sub(*first_slot)) + 1);
         if members >= slots {
             wrong(
                 "pool.size",
-                format!("{members} clones made ahead leave none of the {slots} slots for others"),
+                format!(
+                    "{members} members of the warm pool leave none of the {slots} slots for other clones"
+                ),
             );
         }
 
@@ -96,10 +102,13 @@ impl Config {
         if let Some(Ok(pool)) = &pool
             && (pool.slot_of_name(template).is_some() || *template == format!("{}-aside", pool.prefix()))
         {
-            wrong("host.template", format!("{template:?} is the name of a clone in this pool"));
+            wrong("host.template", format!("{template:?} is the name of a clone"));
         }
         if !plain || template.len() > 64 {
-            wrong("host.template", format!("{template:?} is no template's name: letters, digits and . _ -"));
+            wrong(
+                "host.template",
+                format!("{template:?} is not a valid name: use letters, digits and . _ -"),
+            );
         }
 
         let deadlines = &self.lifecycle;
@@ -123,7 +132,7 @@ impl Config {
         if self.access.is_empty() {
             wrong(
                 "access",
-                "has no rule, so nobody could call hostd; leave it out for the default rules".into(),
+                "has no rule, so every caller would be refused; omit it for the default rules".into(),
             );
         }
         for (index, rule) in self.access.iter().enumerate() {
@@ -134,7 +143,7 @@ impl Config {
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
     }
 
-    /// The numbers outside the ranges that the types give.
+    /// The numbers that are out of range.
     fn out_of_range(&self) -> Vec<Problem> {
         let values = serde_json::to_value(self).expect("the configuration is plain data");
         let mut problems = Vec::new();
@@ -161,7 +170,7 @@ fn path_problem(path: &Path) -> Option<String> {
         return Some(format!("\"{shown}\" is not an absolute path"));
     }
     if path.components().any(|part| part == Component::ParentDir) {
-        return Some(format!("\"{shown}\" contains `..`: write the path it stands for"));
+        return Some(format!("\"{shown}\" contains `..`: write the resolved path"));
     }
     if path.file_name().is_none() {
         return Some(format!("\"{shown}\" is the root folder"));

@@ -1,10 +1,10 @@
-//! The catalogue of keys, read from the types' JSON schema: names, meanings, defaults.
+//! The catalogue of keys from the JSON schema of the types: names, meanings, defaults.
 
 use super::Config;
 use crate::platform::DefaultDirs;
 use serde_json::Value;
 
-/// Variables that begin with `HOSTD_` and are not keys of the configuration. The daemon ignores them.
+/// Variables that begin with `HOSTD_` but are not settings. The daemon ignores them.
 pub const RESERVED_VARIABLES: &[(&str, &str)] = &[
     ("HOSTD_CONFIG", "hostd and hostctl doctor: the configuration file, as --config"),
     (
@@ -14,7 +14,7 @@ pub const RESERVED_VARIABLES: &[(&str, &str)] = &[
     ("HOSTD_TIMEOUT", "hostctl: how long to wait for an answer, as --timeout"),
 ];
 
-/// A variable of the template's set-up that hostd honours as `freebsd.template_ip`. A variable of hostd's own wins.
+/// A variable of the template's setup that also sets `freebsd.template_ip`. HOSTD_FREEBSD_TEMPLATE_IP wins.
 pub const TEMPLATE_IP: &str = "WARDEN_BROWSER_IP";
 
 /// One section of the file.
@@ -22,9 +22,9 @@ pub const TEMPLATE_IP: &str = "WARDEN_BROWSER_IP";
 pub struct Section {
     /// Its name: `[pool]`, or `[[access]]` for a list.
     pub name: String,
-    /// What it is about.
+    /// Its description.
     pub doc: String,
-    /// Whether it is a list of tables, which is set as a whole.
+    /// Whether it is a list of tables. A list is always set as a whole.
     pub list: bool,
     /// Its keys, in the order of the types.
     pub keys: Vec<Key>,
@@ -39,11 +39,11 @@ pub struct Key {
     pub name: String,
     /// What it means.
     pub doc: String,
-    /// What a value looks like, in words.
+    /// The expected value as text.
     pub expects: String,
-    /// Whether its values are text, which needs no quotes in a variable or a flag.
+    /// Whether its values are text. Text needs no quotes in a variable or a flag.
     pub text: bool,
-    /// The smallest and the largest number it may be.
+    /// The smallest and the largest allowed number.
     pub range: (Option<u64>, Option<u64>),
     /// Its default on Linux.
     pub default: Value,
@@ -113,7 +113,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().replace('\n', " ")
 }
 
-/// The words of an enumeration, if the schema is one.
+/// The values of an enumeration, if the schema is one.
 fn words(schema: &Value) -> Option<Vec<&str>> {
     if let Some(one_of) = schema["oneOf"].as_array() {
         return one_of.iter().map(|choice| choice["const"].as_str()).collect();
@@ -125,7 +125,7 @@ fn is_text(schema: &Value) -> bool {
     schema["type"] == "string" || words(schema).is_some()
 }
 
-/// What a value looks like, in words.
+/// The expected value as text.
 fn expects(root: &Value, schema: &Value) -> String {
     if let Some(words) = words(schema) {
         return match words.as_slice() {
@@ -153,7 +153,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_key_has_a_meaning_and_a_variable_of_its_own() {
+    fn every_key_has_a_description_and_its_own_variable() {
         let mut variables = BTreeSet::new();
         for section in sections() {
             assert!(!section.doc.is_empty(), "{}", section.name);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_catalogue_and_the_default_value_have_the_same_keys() {
+    fn the_catalogue_and_the_defaults_have_the_same_keys() {
         let defaults = serde_json::to_value(Config::default()).unwrap();
         let sections = sections();
         assert_eq!(

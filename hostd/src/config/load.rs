@@ -1,7 +1,7 @@
 //! Layering: file < drop-ins < environment < flags.
 //!
-//! Every layer is taken apart into single settings that know where they came from. A setting is
-//! checked alone, so a message can name file, line and key; a later layer replaces the whole key.
+//! Every layer is split into single settings with their origin. Each setting is checked alone, so that a message can
+//! name file, line and key. A later layer replaces the whole key.
 
 use super::keys::{RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
 use super::types::Config;
@@ -23,7 +23,7 @@ pub enum Origin {
     Variable(String),
     /// A `--set` flag.
     Flag,
-    /// No layer: a default, or a value made by a program.
+    /// No layer: a default, or a value set by a program.
     Value,
 }
 
@@ -39,14 +39,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the offending setting came from.
+    /// The origin of the setting.
     pub origin: Origin,
-    /// The key; empty when it is about a file as a whole.
+    /// The key; empty if the problem is a whole file.
     pub key: String,
-    /// What is wrong and what would be right.
+    /// What is wrong and how to fix it.
     pub what: String,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration, one problem a line.
+/// All problems of a configuration, one per line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
@@ -70,11 +70,11 @@ pub fn default_file() -> PathBuf {
     crate::platform::default_dirs().config.join("hostd.toml")
 }
 
-/// The checked configuration of all layers.
+/// Load and check the configuration of all layers.
 ///
-/// `file`: a named file must exist; without a name the default file is read if it is there. Drop-ins
-/// are `conf.d/*.toml` beside the file, in the order of their names. `env`: variables that do not
-/// begin with `HOSTD_` are ignored. `sets`: pairs of `section.key` and value.
+/// `file`: a named file must exist; without a name the default file is read if it exists. Drop-ins are `conf.d/*.toml`
+/// beside the file, in the order of their names. `env`: variables that do not begin with `HOSTD_` are ignored. `sets`:
+/// pairs of `section.key` and value.
 pub fn load(
     file: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
@@ -132,9 +132,9 @@ impl Layers {
             Ok::<_, std::io::Error>((mode, text))
         };
         match read() {
-            // The file says who may do what with root's rights.
+            // The file grants rights on a root daemon.
             Ok((mode, _)) if mode & 0o002 != 0 => {
-                let what = "may be written by everybody and is not believed: chmod o-w";
+                let what = "is world-writable and therefore refused: chmod o-w";
                 self.problem(Origin::File(path.to_owned(), 0), "", what);
             }
             Ok((_, text)) => self.file(path, &text),
@@ -208,12 +208,11 @@ impl Layers {
                 }
             }
         }
-        // The seed's name for the template's address.
         known.insert(TEMPLATE_IP.to_owned(), "freebsd.template_ip".to_owned());
         let reserved = |name: &str| RESERVED_VARIABLES.iter().any(|(known, _)| *known == name);
         let ours = |name: &str| (name.starts_with("HOSTD_") && !reserved(name)) || name == TEMPLATE_IP;
         let mut env: Vec<_> = env.filter(|(name, _)| ours(name)).collect();
-        // Sorted, so that the same mistakes are always told in the same order; what is set last wins.
+        // Sorted, so that problems have a fixed order. TEMPLATE_IP comes first: the later variable wins.
         env.sort_by_key(|(name, _)| (name != TEMPLATE_IP, name.clone()));
         for (name, text) in env {
             match known.get(&name) {
@@ -221,14 +220,14 @@ impl Layers {
                 None => {
                     let reserved = RESERVED_VARIABLES.iter().map(|(name, _)| *name);
                     let nearest = nearest(&name, known.keys().map(String::as_str).chain(reserved));
-                    let what = format!("is no setting of hostd; did you mean {nearest}?");
+                    let what = format!("is not a setting of hostd; did you mean {nearest}?");
                     self.problem(Origin::Variable(name), "", what);
                 }
             }
         }
     }
 
-    /// A setting given as text: `section.key` and the value without quotes where it is text.
+    /// Apply a setting from a variable or flag: `section.key` and the value; text has no quotes.
     fn set(&mut self, origin: Origin, path: &str, text: &str) {
         let (name, key) = path.split_once('.').unwrap_or((path, ""));
         let Some(section) = self.sections.iter().find(|section| section.name == name).cloned() else {
@@ -247,7 +246,7 @@ impl Layers {
         let value = if is_text {
             Value::String(text.to_owned())
         } else {
-            // Not TOML: keep the text, so that the check says what was expected.
+            // Not TOML: keep the text, so that the check reports what was expected.
             DeValue::parse(text)
                 .map_or_else(|_| Value::String(text.to_owned()), |value| plain(value.into_inner()))
         };
@@ -261,7 +260,7 @@ impl Layers {
         }
     }
 
-    /// Check one key of one table of a list. Answers whether it was good.
+    /// Check one key of one table of a list. Returns whether it is valid.
     fn item(&mut self, origin: Origin, section: &Section, key: &str, value: &Value) -> bool {
         let table = Value::Table([(key.to_owned(), value.clone())].into_iter().collect());
         self.checked(origin, section, key, Value::Array(vec![table]))
@@ -277,7 +276,7 @@ impl Layers {
         }
     }
 
-    /// Deserialize a configuration of this one setting: what is wrong with it is wrong with the setting.
+    /// Deserialize a configuration with this setting alone: any error belongs to the setting.
     fn checked(&mut self, origin: Origin, section: &Section, key: &str, alone: Value) -> bool {
         let path = if key.is_empty() { section.name.clone() } else { format!("{}.{key}", section.name) };
         let known = section.keys.iter().find(|known| known.name == key);
@@ -291,7 +290,7 @@ impl Layers {
             Ok(_) => true,
             Err(error) => {
                 let what = error.message().lines().collect::<Vec<_>>().join(" ");
-                // serde says `u16` where a person wants to read `a whole number`.
+                // serde writes `u16` for `a whole number`.
                 let what = match (known, what.split_once(", expected ")) {
                     (Some(known), Some((seen, _))) => format!("{seen}, expected {}", known.expects),
                     _ => what,
@@ -303,7 +302,7 @@ impl Layers {
     }
 
     fn nearest_section(&self, name: &str) -> String {
-        // A key of some section written without it is the likelier mistake than a misspelt section.
+        // A key without its section is a more likely mistake than a misspelt section.
         for section in &self.sections {
             if let Some(key) = section.keys.iter().find(|key| key.name == name) {
                 return format!("unknown section; the key {} belongs to section {}", key.name, section.name);
@@ -359,7 +358,7 @@ impl Layers {
     }
 }
 
-/// A parsed value without its place in the file.
+/// A parsed value without its position in the file.
 fn plain(value: DeValue<'_>) -> Value {
     use serde::Deserialize;
     Value::deserialize(toml::de::ValueDeserializer::from(toml::Spanned::new(0..0, value)))

@@ -1,18 +1,24 @@
-//! Configuration: one value, checked whole before the daemon does anything.
+//! The configuration, checked completely before the daemon changes anything.
 //!
-//! The types in `types.rs` are the only description: the commented default file, the environment
-//! variables (`HOSTD_SECTION_KEY`), the `--set section.key=value` flag and the unknown-key hints all
-//! come from them, through their JSON schema (`keys.rs`).
+//! The types are the only description. The commented default file, the environment variables (`HOSTD_SECTION_KEY`), the
+//! `--set section.key=value` flag and the hints for unknown keys come from their JSON schema (`keys.rs`).
 
 mod check;
-mod default_file;
-mod effective;
+mod hosts;
 mod keys;
+mod lifecycle;
 mod load;
+mod service;
+mod toml_text;
 mod types;
 
-pub use default_file::default_toml;
-pub use effective::effective_toml;
+pub use hosts::{
+    DiskBound, EgressConfig, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,
+    StorageDriver,
+};
 pub use keys::{Key, RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
+pub use lifecycle::{CloneLimits, LifecycleConfig, PoolConfig};
 pub use load::{ConfigError, Origin, Problem, default_file, load};
-pub use types::*;
+pub use service::{AccessRule, LogConfig, LogFormat, MetricsConfig, ServerConfig};
+pub use toml_text::{default_toml, effective_toml};
+pub use types::{Config, Paths};

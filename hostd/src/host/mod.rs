@@ -13,10 +13,9 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
-pub mod page;
 pub mod zfs;
 
-pub use native::{helper, show, templates};
+pub use native::{helper, templates};
 
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};

@@ -13,10 +13,10 @@ pub fn default_dirs() -> DefaultDirs {
     DefaultDirs::freebsd()
 }
 
-/// Nothing to do: the allocator shares its pools between threads.
+/// Nothing to do: jemalloc shares its arenas between threads.
 pub fn spare_memory() {}
 
-/// A name for this boot of the system: `kern.boot_id` (random for each boot) where it exists, else the boot time.
+/// The id of this boot: `kern.boot_id` (random for each boot) if it exists, else the boot time.
 pub fn boot_id() -> io::Result<String> {
     if let Ok(bytes) = sysctl(c"kern.boot_id", 16)
         && bytes.len() == 16
@@ -27,16 +27,16 @@ pub fn boot_id() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Time since boot that nobody can set.
+/// Time since boot. It cannot be set.
 pub fn monotonic() -> Duration {
     let now =
         nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("CLOCK_MONOTONIC always exists");
     Duration::from(now)
 }
 
-/// Who is at the other end. Root inside a jail looks like root: the socket must be kept out of every jail.
+/// The credentials of the peer. Root inside a jail is indistinguishable from root, so no jail may contain the socket.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-    // SAFETY: xucred is a plain C structure for which all zeroes is a valid value.
+    // SAFETY: xucred is a plain C structure for which all zeroes are valid.
     let mut cred: libc::xucred = unsafe { std::mem::zeroed() };
     let mut bytes = libc::socklen_t::try_from(size_of::<libc::xucred>()).expect("a small structure");
     // SAFETY: `cred` is valid for `bytes` bytes, and the kernel writes at most that many.
@@ -62,7 +62,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 fn sysctl(name: &CStr, size: usize) -> io::Result<Vec<u8>> {
     let mut value = vec![0u8; size];
     let mut length = value.len();
-    // SAFETY: the name is NUL-terminated, the buffer is valid for `length` bytes, nothing new is set.
+    // SAFETY: the name is NUL-terminated, the buffer is valid for `length` bytes, and no new value is passed.
     let done = unsafe {
         libc::sysctlbyname(name.as_ptr(), value.as_mut_ptr().cast(), &raw mut length, std::ptr::null(), 0)
     };

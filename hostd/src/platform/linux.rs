@@ -12,25 +12,25 @@ pub fn default_dirs() -> DefaultDirs {
     DefaultDirs::linux()
 }
 
-/// Keep the allocator small: it would set up a pool of memory for every thread that ever wrote a record.
+/// Limit glibc to two malloc arenas. By default every thread that writes a record gets an arena of its own.
 pub fn spare_memory() {
-    // SAFETY: mallopt only stores a number of the allocator; it is called before other threads exist.
+    // SAFETY: mallopt only changes a parameter of the allocator, and no other thread exists yet.
     unsafe { libc::mallopt(libc::M_ARENA_MAX, 2) };
 }
 
-/// A name for this boot of the system.
+/// The id of this boot.
 pub fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Time since boot, sleep included, that nobody can set.
+/// Time since boot, including suspend. It cannot be set.
 pub fn monotonic() -> Duration {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
         .expect("CLOCK_BOOTTIME exists since Linux 2.6");
     Duration::from(now)
 }
 
-/// Who is at the other end.
+/// The credentials of the peer.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let cred = nix::sys::socket::getsockopt(&socket, nix::sys::socket::sockopt::PeerCredentials)?;
     let mut gids = vec![cred.gid()];
@@ -39,7 +39,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 }
 
 fn supplementary_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    // NGROUPS_MAX is 65536; the kernel answers ERANGE and the needed size for a smaller buffer.
+    // NGROUPS_MAX is 65536; for a smaller buffer the kernel returns ERANGE and the needed size.
     let mut groups = vec![0u32; 64];
     loop {
         let mut bytes =
@@ -74,7 +74,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_socket_pair_tells_our_own_identity() {
+    fn a_socket_pair_reports_our_own_credentials() {
         let (one, _two) = std::os::unix::net::UnixStream::pair().unwrap();
         let peer = peer(one.as_fd()).unwrap();
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_move_on() {
+    fn the_clock_advances_and_the_boot_id_is_constant() {
         let before = monotonic();
         std::thread::sleep(Duration::from_millis(2));
         assert!(monotonic() > before);

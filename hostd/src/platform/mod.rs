@@ -1,6 +1,6 @@
-//! What differs between the systems and is not a host driver: peer credentials, clocks, folders.
+//! Differences between the systems outside the host drivers: peer credentials, clocks, folders.
 //!
-//! `cfg(target_os)` appears in this folder and in the host drivers, nowhere else.
+//! `cfg(target_os)` is used only in this folder and in the host drivers.
 
 #[cfg_attr(target_os = "freebsd", path = "freebsd.rs")]
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub struct DefaultDirs {
     /// Sockets and PID files.
     pub run: PathBuf,
-    /// What must survive a restart.
+    /// Persistent state.
     pub state: PathBuf,
     /// Logs.
     pub log: PathBuf,
@@ -25,9 +25,9 @@ pub struct DefaultDirs {
     pub clones: PathBuf,
 }
 
-/// Both systems' folders are known everywhere, because the documentation names both.
+/// Every build knows the folders of both systems, because the documentation names both.
 impl DefaultDirs {
-    /// Where Linux keeps such things.
+    /// The folders on Linux.
     pub fn linux() -> DefaultDirs {
         DefaultDirs {
             run: "/run/hostd".into(),
@@ -38,7 +38,7 @@ impl DefaultDirs {
         }
     }
 
-    /// Where FreeBSD keeps such things.
+    /// The folders on FreeBSD.
     pub fn freebsd() -> DefaultDirs {
         DefaultDirs {
             run: "/var/run/hostd".into(),
@@ -50,13 +50,13 @@ impl DefaultDirs {
     }
 }
 
-/// Who is at the other end of a Unix socket, by the kernel's word at connect.
+/// The peer of a Unix socket, as the kernel recorded it at connect(2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Effective user id.
     pub uid: u32,
     /// All groups, the effective one first.
     pub gids: Vec<u32>,
-    /// Process id, where the system tells; for the logs only.
+    /// Process id, if the system reports it; for logs only.
     pub pid: Option<i32>,
 }

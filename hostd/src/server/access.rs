@@ -1,15 +1,15 @@
-//! Who may call what: the configuration's rules against the kernel's word about the peer.
+//! Access control: the configured rules, applied to the peer's credentials from the kernel.
 //!
-//! Deny by default. A peer that no rule names may not even stay connected. A peer that a rule names
-//! may read (list, status, discover) and call what its rules list. Operators may call everything.
-//! Nothing in here touches the system, except [`SystemNames`], which looks names up once at start.
+//! The default is to deny. A peer without a matching rule is disconnected. A peer with a rule may read (list, status,
+//! discover) and call the methods of its rules. Operators may call everything. Names are looked up once at start by
+//! [`SystemNames`]; nothing else here uses the system.
 
 use crate::api::Method;
 use crate::config::AccessRule;
 use crate::platform::Peer;
 use std::collections::BTreeSet;
 
-/// From names to numbers.
+/// Resolves names to ids.
 pub trait Names {
     /// The id of a user.
     fn user(&self, name: &str) -> Option<u32>;
@@ -65,19 +65,19 @@ impl Grant {
         self.methods.contains(&method)
     }
 
-    /// Whether the peer may act on everybody's clones.
+    /// Whether the peer may act on all clones.
     pub fn operator(&self) -> bool {
         self.operator
     }
 }
 
 impl Access {
-    /// The rules with their names looked up in the system's databases.
+    /// Resolve the rules with the system's databases.
     pub fn new(rules: &[AccessRule]) -> Access {
         Access::resolve(rules, &SystemNames)
     }
 
-    /// The same with other databases.
+    /// Resolve the rules with these databases.
     pub fn resolve(rules: &[AccessRule], names: &dyn Names) -> Access {
         let mut warnings = Vec::new();
         let mut resolved = Vec::new();
@@ -106,7 +106,7 @@ impl Access {
             } else {
                 let reading = Method::ALL.into_iter().filter(|method| !method.mutates());
                 let listed = rule.operations.iter().copied();
-                // The configuration's check refuses such a rule; here it grants nothing, whoever made it.
+                // The configuration check refuses such a rule; this is a second guard.
                 let listed = listed.filter(|method| *method != Method::ForceUnmount);
                 reading.chain(listed).collect()
             };
@@ -118,12 +118,12 @@ impl Access {
         Access { rules: resolved, warnings }
     }
 
-    /// Names that do not exist and rules that match nobody.
+    /// Unknown names and rules that match nobody.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// What the peer may do; nothing at all if no rule names it.
+    /// What the peer may do, or `None` if no rule matches.
     pub fn grant(&self, peer: &Peer) -> Option<Grant> {
         let matching: Vec<&Rule> = self.rules.iter().filter(|rule| rule.names(peer)).collect();
         if matching.is_empty() {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_named_may_read_and_only_what_is_listed_may_change() {
+    fn a_named_peer_may_read_and_call_the_listed_methods() {
         for method in [Method::Create, Method::Destroy, Method::Reap] {
             let access = access(&[rule(&["1"], &[], &[method], false)]);
             let grant = access.grant(&peer(1, &[1])).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_add_up_and_stay_apart() {
+    fn rights_of_matching_rules_add_up() {
         let access = access(&[
             rule(&["1"], &[], &[Method::Create], false),
             rule(&["1", "2"], &[], &[Method::Reap], false),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_match_nobody_and_are_told() {
+    fn unknown_names_match_nobody_and_are_reported() {
         let access = access(&[
             rule(&["ghost", "plane"], &["ghosts"], &[Method::Create], false),
             rule(&[], &[], &[Method::Reap], true),

@@ -1,10 +1,9 @@
-//! How many connections there may be, and which one goes when there are too many.
+//! The caps on connections, and which connection is evicted at a cap.
 //!
-//! A user at the cap loses the connection that has been idle longest, so a client that forgot to
-//! close its connections harms only itself. A request that was served counts like some seconds of use,
-//! so a flood of connections that ask for nothing does not push out a client that pauses between two
-//! calls. At the cap of the whole daemon the user with the most connections pays. A connection with a request under way is never taken; if there is no idle one
-//! the newcomer is refused.
+//! At the cap of a user, the user's longest idle connection is evicted, so a client that leaks connections harms only its
+//! own user. At the cap of the daemon, the user with the most connections loses one. A served request counts as ten
+//! seconds of use, so a flood of unused connections does not evict a client that pauses between two calls. A
+//! connection with a running request is never evicted; without an idle one the new connection is refused.
 
 use crate::metrics::Metrics;
 use std::collections::{BTreeMap, HashMap};
@@ -13,12 +12,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// How much longer a connection counts as used after a request that was served, in microseconds.
+/// How long a served request counts as use of its connection, in microseconds.
 const CREDIT: u64 = 10_000_000;
 
-/// What the caps decide on: whose a connection is, and since when it is idle (`None`: busy).
+/// What the caps are decided on: the connection's user and since when it is idle (`None`: busy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct ConnectionUse {
     uid: u32,
     idle_since: Option<u64>,
 }
@@ -30,38 +29,38 @@ struct Caps {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Welcome,
-    Instead(u64),
-    Refused(&'static str),
+enum Admission {
+    Admit,
+    Evict(u64),
+    Refuse(&'static str),
 }
 
-fn judge(open: &BTreeMap<u64, Seen>, uid: u32, caps: Caps) -> Verdict {
+fn decide(open: &BTreeMap<u64, ConnectionUse>, uid: u32, caps: Caps) -> Admission {
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    for seen in open.values() {
-        *counts.entry(seen.uid).or_default() += 1;
+    for connection in open.values() {
+        *counts.entry(connection.uid).or_default() += 1;
     }
-    let (payer, limit) = if counts.get(&uid).is_some_and(|count| *count >= caps.per_user) {
+    let (evicted_user, limit) = if counts.get(&uid).is_some_and(|count| *count >= caps.per_user) {
         (uid, "connections_per_user")
     } else if open.len() >= caps.total {
         let most = counts.into_iter().max_by_key(|(uid, count)| (*count, *uid));
         (most.map_or(uid, |(uid, _)| uid), "connections")
     } else {
-        return Verdict::Welcome;
+        return Admission::Admit;
     };
-    let idle = open.iter().filter(|(_, seen)| seen.uid == payer);
-    let longest = idle.filter_map(|(id, seen)| Some((seen.idle_since?, *id))).min();
+    let idle = open.iter().filter(|(_, connection)| connection.uid == evicted_user);
+    let longest = idle.filter_map(|(id, connection)| Some((connection.idle_since?, *id))).min();
     match longest {
-        Some((_, id)) => Verdict::Instead(id),
-        None => Verdict::Refused(limit),
+        Some((_, id)) => Admission::Evict(id),
+        None => Admission::Refuse(limit),
     }
 }
 
-/// What one connection is doing, written by it and read when another one comes.
+/// The activity of one connection, read when another connection is admitted.
 #[derive(Debug, Default)]
 struct Activity {
-    under_way: AtomicUsize,
-    /// When it counts as idle from, in microseconds since the start.
+    running: AtomicUsize,
+    /// The time from which it counts as idle, in microseconds since the daemon's start.
     idle_from: AtomicU64,
 }
 
@@ -88,25 +87,25 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// None yet. Both caps count at least as 1.
+    /// No connections yet. Both caps are at least 1.
     pub fn new(total: usize, per_user: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         let caps = Caps { total: total.max(1), per_user: per_user.max(1) };
         Arc::new(Self { caps, started: Instant::now(), metrics, open: Mutex::default() })
     }
 
-    /// A place for a connection of this user, or the name of the limit that refuses it.
+    /// Admit a connection of this user, or return the name of the limit that refuses it.
     pub fn admit(self: &Arc<Self>, uid: u32) -> Result<Ticket, &'static str> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = open.entries.iter().map(|(id, entry)| (*id, entry.seen())).collect();
-        match judge(&seen, uid, self.caps) {
-            Verdict::Welcome => {}
-            Verdict::Instead(id) => {
+        let usage = open.entries.iter().map(|(id, entry)| (*id, entry.usage())).collect();
+        match decide(&usage, uid, self.caps) {
+            Admission::Admit => {}
+            Admission::Evict(id) => {
                 if let Some(entry) = open.entries.remove(&id) {
                     self.metrics.limit_rejection("idle_connections");
                     entry.evicted.notify_one();
                 }
             }
-            Verdict::Refused(limit) => {
+            Admission::Refuse(limit) => {
                 self.metrics.limit_rejection(limit);
                 return Err(limit);
             }
@@ -123,7 +122,7 @@ impl Connections {
         Ok(ticket)
     }
 
-    /// How many there are.
+    /// The number of open connections.
     pub fn count(&self) -> usize {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
     }
@@ -136,13 +135,16 @@ impl Connections {
 }
 
 impl Entry {
-    fn seen(&self) -> Seen {
-        let idle = self.activity.under_way.load(Ordering::Relaxed) == 0;
-        Seen { uid: self.uid, idle_since: idle.then(|| self.activity.idle_from.load(Ordering::Relaxed)) }
+    fn usage(&self) -> ConnectionUse {
+        let idle = self.activity.running.load(Ordering::Relaxed) == 0;
+        ConnectionUse {
+            uid: self.uid,
+            idle_since: idle.then(|| self.activity.idle_from.load(Ordering::Relaxed)),
+        }
     }
 }
 
-/// The place of one connection; given back when dropped.
+/// The entry of one connection, removed on drop.
 #[derive(Debug)]
 pub struct Ticket {
     id: u64,
@@ -157,14 +159,14 @@ impl Ticket {
         self.id
     }
 
-    /// A request is under way from now on.
+    /// A request begins.
     pub fn begin(&self) {
-        self.activity.under_way.fetch_add(1, Ordering::Relaxed);
+        self.activity.running.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request that was under way is answered.
+    /// A running request was answered.
     pub fn end(&self) {
-        self.activity.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.activity.running.fetch_sub(1, Ordering::Relaxed);
         self.served();
     }
 
@@ -186,12 +188,12 @@ impl Ticket {
         u64::try_from(self.connections.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// How many requests are under way.
+    /// The number of running requests.
     pub fn under_way(&self) -> usize {
-        self.activity.under_way.load(Ordering::Relaxed)
+        self.activity.running.load(Ordering::Relaxed)
     }
 
-    /// Waits until the place is needed by another connection.
+    /// Waits until the connection is evicted.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -208,47 +210,49 @@ mod tests {
     use super::*;
     use futures_util::FutureExt;
 
-    fn open(list: &[(u64, u32, Option<u64>)]) -> BTreeMap<u64, Seen> {
-        list.iter().map(|(id, uid, idle_since)| (*id, Seen { uid: *uid, idle_since: *idle_since })).collect()
+    fn open(list: &[(u64, u32, Option<u64>)]) -> BTreeMap<u64, ConnectionUse> {
+        list.iter()
+            .map(|(id, uid, idle_since)| (*id, ConnectionUse { uid: *uid, idle_since: *idle_since }))
+            .collect()
     }
 
     #[test]
-    fn below_the_caps_everybody_is_welcome() {
+    fn below_the_caps_every_connection_is_admitted() {
         let caps = Caps { total: 3, per_user: 2 };
-        assert_eq!(judge(&open(&[]), 1, caps), Verdict::Welcome);
-        assert_eq!(judge(&open(&[(0, 1, None), (1, 2, None)]), 1, caps), Verdict::Welcome);
+        assert_eq!(decide(&open(&[]), 1, caps), Admission::Admit);
+        assert_eq!(decide(&open(&[(0, 1, None), (1, 2, None)]), 1, caps), Admission::Admit);
     }
 
     #[test]
-    fn a_user_at_the_cap_pays_with_the_longest_idle() {
+    fn at_the_user_cap_the_longest_idle_connection_is_evicted() {
         let caps = Caps { total: 10, per_user: 3 };
         let now = [(0, 1, Some(50)), (1, 1, None), (2, 1, Some(40)), (3, 2, Some(1))];
-        assert_eq!(judge(&open(&now), 1, caps), Verdict::Instead(2));
-        assert_eq!(judge(&open(&now), 2, caps), Verdict::Welcome);
+        assert_eq!(decide(&open(&now), 1, caps), Admission::Evict(2));
+        assert_eq!(decide(&open(&now), 2, caps), Admission::Admit);
         let busy = [(0, 1, None), (1, 1, None), (2, 1, None), (3, 2, Some(1))];
-        assert_eq!(judge(&open(&busy), 1, caps), Verdict::Refused("connections_per_user"));
+        assert_eq!(decide(&open(&busy), 1, caps), Admission::Refuse("connections_per_user"));
     }
 
     #[test]
-    fn at_the_total_cap_the_largest_user_pays() {
+    fn at_the_total_cap_the_user_with_most_connections_loses_one() {
         let caps = Caps { total: 4, per_user: 4 };
         let now = [(0, 2, Some(1)), (1, 1, Some(90)), (2, 1, Some(80)), (3, 1, None)];
         for newcomer in [1, 2, 3] {
-            assert_eq!(judge(&open(&now), newcomer, caps), Verdict::Instead(2), "{newcomer}");
+            assert_eq!(decide(&open(&now), newcomer, caps), Admission::Evict(2), "{newcomer}");
         }
         let busy = [(0, 2, Some(1)), (1, 1, None), (2, 1, None), (3, 1, None)];
-        assert_eq!(judge(&open(&busy), 2, caps), Verdict::Refused("connections"));
+        assert_eq!(decide(&open(&busy), 2, caps), Admission::Refuse("connections"));
     }
 
     #[test]
-    fn the_users_own_cap_goes_before_the_total() {
+    fn the_user_cap_is_checked_before_the_total() {
         let caps = Caps { total: 3, per_user: 1 };
         let now = [(0, 1, Some(9)), (1, 2, Some(1)), (2, 3, Some(2))];
-        assert_eq!(judge(&open(&now), 1, caps), Verdict::Instead(0));
+        assert_eq!(decide(&open(&now), 1, caps), Admission::Evict(0));
     }
 
     #[tokio::test]
-    async fn places_are_given_back_and_evicted_ones_told() {
+    async fn entries_are_removed_on_drop_and_evictions_are_signalled() {
         let metrics = Arc::new(Metrics::new());
         let connections = Connections::new(8, 2, metrics.clone());
         let first = connections.admit(1).unwrap();
@@ -260,7 +264,7 @@ mod tests {
         first.evicted().await;
         assert_eq!(connections.count(), 2);
         drop(first);
-        assert_eq!(connections.count(), 2, "an evicted connection gave its place back already");
+        assert_eq!(connections.count(), 2, "an evicted connection has no entry any more");
         third.begin();
         assert_eq!(connections.admit(1).unwrap_err(), "connections_per_user");
         assert_eq!(second.under_way(), 1);
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_used_last_stays() {
+    async fn the_connection_used_last_stays() {
         let connections = Connections::new(8, 2, Arc::new(Metrics::new()));
         let first = connections.admit(1).unwrap();
         let second = connections.admit(1).unwrap();
@@ -288,16 +292,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_does_not_push_out_a_client_at_work() {
+    async fn a_flood_of_connections_does_not_evict_an_active_client() {
         let connections = Connections::new(8, 3, Arc::new(Metrics::new()));
-        let at_work = connections.admit(1).unwrap();
-        at_work.served();
+        let active = connections.admit(1).unwrap();
+        active.served();
         std::thread::sleep(std::time::Duration::from_millis(1));
-        let credit = at_work.activity.idle_from.load(Ordering::Relaxed);
+        let credit = active.activity.idle_from.load(Ordering::Relaxed);
         assert!((CREDIT..CREDIT + 60_000_000).contains(&credit), "{credit}");
         assert!(connections.admit(2).unwrap().activity.idle_from.load(Ordering::Relaxed) < CREDIT);
         let flood: Vec<Ticket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
-        assert!(at_work.evicted().now_or_never().is_none());
+        assert!(active.evicted().now_or_never().is_none());
         assert_eq!(flood.iter().filter(|ticket| ticket.evicted().now_or_never().is_some()).count(), 98);
     }
 }

@@ -1,7 +1,7 @@
-//! From bytes to lines and back, with bounds on size and time.
+//! Reads and writes lines with limits on size and time.
 //!
-//! A line that is too long or does not end in time is noticed while it arrives: whatever a peer
-//! sends, at most one longest line of it is in memory. An idle connection holds no buffer.
+//! The limits are checked while a line arrives, so at most one line of maximum length is in memory. An idle connection
+//! holds no buffer.
 
 use crate::api::{ErrorCode, RpcError};
 use std::io;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// The first read of a line; longer lines double it.
 const FIRST_READ: usize = 2048;
 
-/// Why no further line comes.
+/// Why reading ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The line is longer than allowed.
@@ -27,10 +27,10 @@ pub enum LineError {
 }
 
 impl LineError {
-    /// What the peer is told, if it can still be told anything.
+    /// The error to send to the peer, if the connection still works.
     pub fn refusal(&self) -> Option<RpcError> {
         let (code, hint) = match self {
-            LineError::TooLong(_) => (ErrorCode::LineTooLong, "no valid request is that long"),
+            LineError::TooLong(_) => (ErrorCode::LineTooLong, "no valid request has this length"),
             LineError::Slow(_) => {
                 (ErrorCode::SlowLine, "write each request at once and end it with a newline")
             }
@@ -45,24 +45,24 @@ impl LineError {
 pub struct LineReader<R> {
     stream: R,
     longest: usize,
-    patience: Duration,
+    timeout_after: Duration,
     buffer: Vec<u8>,
-    /// Bytes at the front of the buffer that were handed out already.
+    /// Bytes at the front of the buffer that were already returned.
     done: usize,
     /// Bytes after those that hold no newline.
     scanned: usize,
-    /// When the line that has begun must have ended.
+    /// When the current line must be complete.
     deadline: Option<Instant>,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    /// Lines of at most `longest` bytes, each complete within `patience` of its first byte.
-    pub fn new(stream: R, longest: usize, patience: Duration) -> Self {
-        Self { stream, longest, patience, buffer: Vec::new(), done: 0, scanned: 0, deadline: None }
+    /// Lines of at most `longest` bytes, each complete within `timeout_after` of its first byte.
+    pub fn new(stream: R, longest: usize, timeout_after: Duration) -> Self {
+        Self { stream, longest, timeout_after, buffer: Vec::new(), done: 0, scanned: 0, deadline: None }
     }
 
-    /// The next line without its newline; `None` at the end. What follows the last newline is no line.
-    /// Nothing is lost when the future is dropped before it is ready.
+    /// The next line without its newline; `None` at the end. Bytes after the last newline are dropped.
+    /// Cancel-safe: nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Result<Option<&[u8]>, LineError> {
         loop {
             let unseen = self.done + self.scanned;
@@ -85,8 +85,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             let count = if self.scanned == 0 {
                 read.await?
             } else {
-                let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.patience);
-                timeout_at(deadline, read).await.map_err(|_| LineError::Slow(self.patience))??
+                let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + self.timeout_after);
+                timeout_at(deadline, read).await.map_err(|_| LineError::Slow(self.timeout_after))??
             };
             if count == 0 {
                 return Ok(None);
@@ -107,22 +107,22 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// Writes lines, each within a time.
+/// Writes lines, each with a timeout.
 #[derive(Debug)]
 pub struct LineWriter<W> {
     stream: W,
-    patience: Duration,
+    timeout_after: Duration,
 }
 
 impl<W: AsyncWrite + Unpin> LineWriter<W> {
-    /// A writer to a peer that must have taken each line within `patience`.
-    pub fn new(stream: W, patience: Duration) -> Self {
-        Self { stream, patience }
+    /// The peer must read each line within `timeout_after`.
+    pub fn new(stream: W, timeout_after: Duration) -> Self {
+        Self { stream, timeout_after }
     }
 
-    /// Write a line (with its newline). An error means that the peer is gone or does not read.
+    /// Write a line with its newline. An error means that the peer closed the connection or does not read.
     pub async fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        match timeout(self.patience, self.stream.write_all(line)).await {
+        match timeout(self.timeout_after, self.stream.write_all(line)).await {
             Ok(written) => written,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read its answers")),
         }
@@ -134,15 +134,15 @@ mod tests {
     use super::*;
     use tokio::io::duplex;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     async fn lines(chunks: &[&[u8]], longest: usize) -> Vec<String> {
         let (mut near, far) = duplex(1 << 20);
-        let mut reader = LineReader::new(far, longest, PATIENCE);
+        let mut reader = LineReader::new(far, longest, TIMEOUT);
         let mut seen = Vec::new();
         for chunk in chunks {
             near.write_all(chunk).await.unwrap();
-            // Dropping a pending read must lose nothing.
+            // Dropping a pending read must not lose bytes.
             while let Ok(line) = timeout(Duration::from_millis(1), reader.next()).await {
                 match line {
                     Ok(Some(line)) => seen.push(String::from_utf8_lossy(line).into_owned()),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_arrive_however_they_are_cut() {
+    async fn lines_arrive_however_they_are_split() {
         assert_eq!(lines(&[b"a\nbc\n"], 10).await, ["a", "bc"]);
         assert_eq!(lines(&[b"a", b"b", b"\n", b"\n", b"c\nd"], 10).await, ["ab", "", "c"]);
         assert_eq!(lines(&[b"x\ny", b"z\n"], 10).await, ["x", "yz"]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_longest_line_is_exact() {
+    async fn the_length_limit_is_exact() {
         assert_eq!(lines(&[b"12345\n"], 5).await, ["12345"]);
         assert_eq!(lines(&[b"1234", b"5\n"], 5).await, ["12345"]);
         assert_eq!(lines(&[b"ok\n123456\n"], 5).await, ["ok", "a line longer than 5 bytes"]);
@@ -182,7 +182,7 @@ mod tests {
     #[tokio::test]
     async fn an_endless_line_is_refused_early_with_little_memory() {
         let (mut near, far) = duplex(4096);
-        let mut reader = LineReader::new(far, 64 * 1024, PATIENCE);
+        let mut reader = LineReader::new(far, 64 * 1024, TIMEOUT);
         let writer = tokio::spawn(async move {
             let mut written = 0u64;
             while near.write_all(&[b'x'; 4096]).await.is_ok() {
@@ -197,9 +197,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_buffer_is_given_back_when_idle() {
+    async fn a_large_buffer_is_freed_when_idle() {
         let (mut near, far) = duplex(1 << 20);
-        let mut reader = LineReader::new(far, 64 * 1024, PATIENCE);
+        let mut reader = LineReader::new(far, 64 * 1024, TIMEOUT);
         near.write_all(&[vec![b'x'; 60_000], b"\n".to_vec()].concat()).await.unwrap();
         assert_eq!(reader.next().await.unwrap().unwrap().len(), 60_000);
         assert!(timeout(Duration::from_millis(1), reader.next()).await.is_err());
@@ -207,10 +207,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_line_that_began_must_end_in_time_and_a_silent_peer_may_stay() {
+    async fn a_begun_line_has_a_timeout_and_an_idle_peer_has_none() {
         let (mut near, far) = duplex(64);
-        let mut reader = LineReader::new(far, 100, PATIENCE);
-        assert!(timeout(100 * PATIENCE, reader.next()).await.is_err(), "silence is no offence");
+        let mut reader = LineReader::new(far, 100, TIMEOUT);
+        assert!(timeout(100 * TIMEOUT, reader.next()).await.is_err(), "an idle peer stays connected");
         let begun = Instant::now();
         let drip = tokio::spawn(async move {
             loop {
@@ -220,28 +220,28 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         });
-        assert!(matches!(reader.next().await, Err(LineError::Slow(PATIENCE))));
-        assert!(begun.elapsed() < PATIENCE + Duration::from_secs(2));
+        assert!(matches!(reader.next().await, Err(LineError::Slow(TIMEOUT))));
+        assert!(begun.elapsed() < TIMEOUT + Duration::from_secs(2));
         drop(reader);
         drip.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_of_a_line_starts_anew_after_each_line() {
+    async fn each_line_has_its_own_timeout() {
         let (mut near, far) = duplex(64);
-        let mut reader = LineReader::new(far, 100, PATIENCE);
+        let mut reader = LineReader::new(far, 100, TIMEOUT);
         for _ in 0..5 {
             near.write_all(b"half").await.unwrap();
-            assert!(timeout(PATIENCE * 9 / 10, reader.next()).await.is_err());
+            assert!(timeout(TIMEOUT * 9 / 10, reader.next()).await.is_err());
             near.write_all(b" line\n").await.unwrap();
             assert_eq!(reader.next().await.unwrap().unwrap(), b"half line");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_does_not_read_is_given_up() {
+    async fn writing_to_a_peer_that_does_not_read_times_out() {
         let (near, _far) = duplex(64);
-        let mut writer = LineWriter::new(near, PATIENCE);
+        let mut writer = LineWriter::new(near, TIMEOUT);
         writer.write(b"fits\n").await.unwrap();
         let error = writer.write(&[b'x'; 100]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn refusals_are_typed() {
         assert_eq!(LineError::TooLong(5).refusal().unwrap().code(), ErrorCode::LineTooLong);
-        assert_eq!(LineError::Slow(PATIENCE).refusal().unwrap().code(), ErrorCode::SlowLine);
+        assert_eq!(LineError::Slow(TIMEOUT).refusal().unwrap().code(), ErrorCode::SlowLine);
         assert_eq!(LineError::Io(io::Error::other("gone")).refusal(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! One daemon for one state folder: the lock that everything else relies on.
+//! The lock that allows only one daemon for one state folder.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -6,21 +6,21 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A daemon that was killed leaves its lock to the tool that it was just starting, until that has become another program.
+/// A killed daemon's child shares its flock(2) until the child's exec(2) closes the descriptor.
 const LAST_CHILD: Duration = Duration::from_secs(3);
 
 /// Why this daemon may not use the state folder.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
-    /// Another one does.
+    /// Another daemon uses it.
     #[error("another hostd ({holder}) already uses {}; stop it, or give this one its own paths.state", .state.display())]
     Taken {
         /// The state folder.
         state: PathBuf,
-        /// Its process, as it wrote it down.
+        /// The process id from the lock file.
         holder: String,
     },
-    /// The folder cannot be used at all.
+    /// The folder cannot be used.
     #[error("the state folder {} cannot be used: {error}; make it writable for hostd", .state.display())]
     Unusable {
         /// The state folder.
@@ -30,17 +30,17 @@ pub enum InstanceError {
     },
 }
 
-/// The lock; held as long as this value lives, and released by the kernel whatever happens to us.
+/// The lock. The kernel releases it when the process ends, also after a crash.
 #[derive(Debug)]
 pub struct Instance {
     _lock: File,
 }
 
 impl Instance {
-    /// Make the state folder if it is missing and take its lock.
+    /// Create the state folder if it is missing and lock it.
     pub fn lock(state: &Path) -> Result<Instance, InstanceError> {
         let unusable = |error| InstanceError::Unusable { state: state.to_owned(), error };
-        // To be walked through: the clones' users have their folders below it. What is secret is closed by itself.
+        // 0711: the clones' users need to reach their folders below it. Secret files have modes of their own.
         DirBuilder::new().recursive(true).mode(0o711).create(state).map_err(unusable)?;
         let path = state.join("hostd.lock");
         let mut file = OpenOptions::new()
@@ -70,14 +70,14 @@ impl Instance {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // For people only; the lock is what counts.
+        // The process id is informational; only the lock matters.
         file.set_len(0).and_then(|()| file.rewind()).map_err(unusable)?;
         writeln!(file, "{}", std::process::id()).map_err(unusable)?;
         Ok(Instance { _lock: file })
     }
 }
 
-/// Whether the process that wrote its number down is no more.
+/// Whether the process in the lock file has ended.
 fn is_gone(holder: &str) -> bool {
     let pid = holder.parse().ok().filter(|pid| *pid > 0).map(nix::unistd::Pid::from_raw);
     pid.is_some_and(|pid| nix::sys::signal::kill(pid, None) == Err(nix::errno::Errno::ESRCH))
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_child_of_a_killed_daemon_is_waited_for() {
+    fn the_lock_waits_for_the_last_child_of_a_killed_daemon() {
         let dir = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_is_refused_until_the_first_is_gone() {
+    fn a_second_daemon_is_refused_until_the_first_ends() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/state");
         let first = Instance::lock(&state).unwrap();

@@ -1,4 +1,4 @@
-//! The socket: handed over by a service manager, or made here with the right owner from the first instant.
+//! The listening socket: passed by a service manager, or created with the right owner and mode.
 
 #![allow(unsafe_code)]
 
@@ -11,11 +11,11 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Why there is no socket.
+/// Why the socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The path cannot be used.
-    #[error("the socket {} cannot be made: {error}; set paths.socket to a path in a folder that hostd may write", .path.display())]
+    #[error("the socket {} cannot be created: {error}; set paths.socket to a path in a folder that hostd may write", .path.display())]
     Path {
         /// The socket.
         path: PathBuf,
@@ -26,14 +26,14 @@ pub enum ListenError {
     #[error("another daemon answers on {}; stop it, or give this one its own paths.socket", .0.display())]
     InUse(PathBuf),
     /// Something that is not a socket is there.
-    #[error("{} exists and is not a socket; it is left alone: remove it, or set another paths.socket", .0.display())]
+    #[error("{} exists and is not a socket: remove it, or set another paths.socket", .0.display())]
     NotASocket(PathBuf),
-    /// The service manager handed over something else.
-    #[error("the service manager handed over {0}; hostd wants one listening Unix stream socket")]
+    /// The service manager passed something else.
+    #[error("the service manager passed {0}; hostd needs one listening Unix stream socket")]
     Activation(String),
 }
 
-/// A listening socket; one that was made here is removed again when dropped.
+/// A listening socket. If it was created here, it is removed on drop.
 #[derive(Debug)]
 pub struct Listener {
     socket: tokio::net::UnixListener,
@@ -42,7 +42,7 @@ pub struct Listener {
 
 impl Listener {
     /// The service manager's socket if there is one, else a new one at `path`. Call it inside the runtime.
-    /// The caller holds the instance lock: only then a stale socket may be removed.
+    /// The caller must hold the instance lock, because a stale socket is removed.
     pub fn open(path: &Path, group: &str) -> Result<Listener, ListenError> {
         let (socket, made) = match activated()? {
             Some(socket) => (socket, None),
@@ -77,8 +77,8 @@ fn activated() -> Result<Option<UnixListener>, ListenError> {
         (Some(fd), 0) => fd,
         (Some(_), more) => return Err(wrong(format!("{} sockets", more + 1))),
     };
-    // SAFETY: LISTEN_PID names this process, so the service manager opened this descriptor for us and
-    // nothing else in this process owns it.
+    // SAFETY: LISTEN_PID names this process, so the service manager opened this descriptor for
+    // this process and nothing else owns it.
     let socket = unsafe { UnixListener::from_raw_fd(fd) };
     let stream = getsockopt(&socket, sockopt::SockType) == Ok(nix::sys::socket::SockType::Stream);
     let listening = getsockopt(&socket, sockopt::AcceptConn) == Ok(true);
@@ -97,7 +97,7 @@ fn bind(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
         make_folder(folder, gid).map_err(fail)?;
     }
     remove_stale(path)?;
-    // From its first instant nobody but owner and group may connect.
+    // umask(2) closes the socket to others before bind(2) creates it: a later chmod(2) would leave a gap.
     let before = umask(Mode::from_bits_truncate(0o117));
     let bound = UnixListener::bind(path);
     umask(before);
@@ -110,7 +110,7 @@ fn bind(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
 
 fn make_folder(folder: &Path, gid: Option<u32>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    // Whatever the umask took away: the group must be able to reach the socket.
+    // The umask may have removed bits that the group needs to reach the socket.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
     chown(folder, None, gid)
 }
@@ -137,7 +137,7 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(fail(error)),
         Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotASocket(path.to_owned())),
-        // Our lock keeps other daemons from our state folder, not from our socket's path.
+        // The instance lock protects the state folder; a daemon with another one may use this path.
         Ok(_) if UnixStream::connect(path).is_ok() => Err(ListenError::InUse(path.to_owned())),
         Ok(_) => fs::remove_file(path).map_err(fail),
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_a_socket_is_left_alone() {
+    async fn a_path_that_is_not_a_socket_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hostd.sock");
         fs::write(&path, "precious").unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_group_is_no_obstacle() {
+    async fn an_unknown_group_does_not_prevent_listening() {
         let dir = tempfile::tempdir().unwrap();
         Listener::open(&dir.path().join("hostd.sock"), "no-such-group").unwrap();
     }

@@ -1,10 +1,10 @@
-//! Log lines that a caller can cause: at most one a second, so that nobody fills the disk with them.
+//! Limits log lines that callers can cause to one per second, so that no caller can fill the disk.
 
 use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Remembers when the last line was written and how many were left out since.
+/// The time of the last line and the number of suppressed lines since.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
     last: Option<Instant>,
@@ -12,7 +12,7 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Whether a line may be written now: how many were left out since the last one.
+    /// If a line may be written now, the number of suppressed lines since the last one.
     pub fn may_log(&mut self, now: Instant) -> Option<u64> {
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
             self.left_out += 1;
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_a_second_with_the_number_of_the_others() {
+    fn one_line_per_second_with_the_number_of_suppressed_lines() {
         let mut log_throttle = LogThrottle::default();
         let start = Instant::now();
         assert_eq!(log_throttle.may_log(start), Some(0));

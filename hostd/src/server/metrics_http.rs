@@ -1,6 +1,6 @@
-//! The optional Prometheus listener: `GET /metrics` on a loopback address and nothing else.
+//! The optional Prometheus listener: only `GET /metrics`, only on a loopback address.
 //!
-//! Small on purpose: one request a connection, a bounded head, a bounded time, a few connections at once.
+//! One request per connection, with limits on header size, time and number of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 const LONGEST_HEAD: usize = 8 * 1024;
-const PATIENCE: Duration = Duration::from_secs(5);
-const AT_ONCE: usize = 8;
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_CONNECTIONS: usize = 8;
 
-/// Why there is no listener.
+/// Why the listener cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsHttpError {
     /// The address can be reached from outside.
@@ -28,7 +28,7 @@ pub enum MetricsHttpError {
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of bind(2).
         error: io::Error,
     },
 }
@@ -44,19 +44,19 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, MetricsHttpError> 
     TcpListener::bind(address).await.map_err(|error| MetricsHttpError::Bind { address, error })
 }
 
-/// Answer scrapes for ever.
+/// Answer scrapes until the task is dropped.
 pub async fn serve(listener: TcpListener, text: impl Fn() -> String + Send + Sync + 'static) {
     let text = Arc::new(text);
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        // Those beyond the first few wait in the kernel's queue, not in our memory.
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        // Further connections wait in the kernel's backlog.
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let text = text.clone();
                 tokio::spawn(async move {
-                    let _ = timeout(PATIENCE, answer(stream, text.as_ref())).await;
-                    drop(place);
+                    let _ = timeout(TIMEOUT, answer(stream, text.as_ref())).await;
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silent_peers_do_not_keep_scrapers_away_for_ever() {
+    async fn idle_connections_time_out_and_do_not_block_scrapers() {
         let listener = bind("[::1]:0".parse().unwrap()).await;
         let listener = match listener {
             Ok(listener) => listener,
@@ -153,7 +153,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(serve(listener, || "up 1\n".to_owned()));
         let mut silent = Vec::new();
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_CONNECTIONS {
             silent.push(TcpStream::connect(address).await.unwrap());
         }
         let answer = ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").await;

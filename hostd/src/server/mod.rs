@@ -1,8 +1,8 @@
 //! The daemon around the lifecycle: socket, callers, limits, dispatch.
 //!
-//! Read in this order: [`daemon`] starts and stops everything, [`listener`] makes the socket,
-//! [`accept`] lets peers in, [`connection`] talks to one of them, [`dispatch`] turns a line into an
-//! operation. The rest are the parts they use: [`access`], [`rate`], [`connections`], [`framing`].
+//! Read in this order: [`daemon`] starts and stops everything, [`listener`] opens the socket, [`accept`] admits peers,
+//! [`connection`] serves one of them, [`dispatch`] turns a line into an operation. They use [`access`], [`rate`],
+//! [`connections`] and [`framing`].
 
 pub mod accept;
 pub mod access;

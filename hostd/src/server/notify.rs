@@ -1,27 +1,27 @@
-//! Tells a service manager how we are (`NOTIFY_SOCKET`, `WATCHDOG_USEC`); silent without one.
+//! Reports the daemon's state to a service manager (`NOTIFY_SOCKET`, `WATCHDOG_USEC`), if there is one.
 
 use sd_notify::NotifyState;
 use std::time::Duration;
 
-/// Serving from now on.
+/// The daemon serves requests.
 pub fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Stopping from now on.
+/// The daemon is stopping.
 pub fn stopping() {
     send(&[NotifyState::Stopping, NotifyState::Status("waiting for running operations")]);
 }
 
-/// Reloading until the next [`ready`].
+/// The daemon reloads until the next [`ready`].
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "no clock for the reload notification"),
+        Err(error) => tracing::warn!(%error, "cannot read the clock for the reload notification"),
     }
 }
 
-/// Tells the watchdog that the runtime still turns, twice as often as asked for. Never ends; ends at once
+/// Send a heartbeat to the watchdog at half its period, for as long as the runtime makes progress. Returns at once
 /// without a watchdog.
 pub async fn watchdog() {
     let Some(period) = sd_notify::watchdog_enabled() else { return };
@@ -34,6 +34,6 @@ pub async fn watchdog() {
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager cannot be told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

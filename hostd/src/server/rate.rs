@@ -1,8 +1,7 @@
-//! How often a user may create: a token bucket for each user id.
+//! Rate limit of creates: a token bucket for each user id.
 //!
-//! Kept as one number a user, the moment at which the user's bucket will be full again (the
-//! "generic cell rate" form of a token bucket): nothing has to be refilled, and a bucket that is
-//! full needs no memory at all. The clock is passed in.
+//! The bucket is stored as the time at which it will be full again (generic cell rate algorithm), so no timer refills it
+//! and a full bucket needs no memory.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,23 +9,22 @@ use std::time::Duration;
 /// The buckets of all users.
 #[derive(Debug)]
 pub struct CreateRate {
-    /// Time in which one token comes back.
+    /// The time to refill one token.
     refill: Duration,
-    /// Time in which an empty bucket gets all but one token back.
+    /// The time to refill all but one token.
     depth: Duration,
     /// When the user's bucket will be full.
     full_at: HashMap<u32, Duration>,
 }
 
 impl CreateRate {
-    /// Full buckets that hold `burst` tokens and get `per_minute` tokens a minute. Both count at least as 1.
+    /// Full buckets with `burst` tokens and a refill of `per_minute` tokens per minute. Both are at least 1.
     pub fn new(per_minute: u32, burst: u32) -> Self {
         let refill = Duration::from_secs(60) / per_minute.max(1);
         Self { refill, depth: refill * (burst.max(1) - 1), full_at: HashMap::new() }
     }
 
-    /// Take a token from a user's bucket, or tell how long until there is one.
-    /// `now` is any clock that never goes back.
+    /// Take a token from a user's bucket, or return the time until the next one. `now` is a monotonic clock.
     pub fn take(&mut self, uid: u32, now: Duration) -> Result<(), Duration> {
         let full_at = self.full_at.get(&uid).copied().unwrap_or(now).max(now);
         let missing = full_at - now;
@@ -63,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_as_told_is_enough_and_a_moment_less_is_not() {
+    fn the_returned_wait_is_exact() {
         let mut rate = CreateRate::new(7, 2);
         assert_eq!((rate.take(1, SECOND), rate.take(1, SECOND)), (Ok(()), Ok(())));
         let wait = rate.take(1, SECOND).unwrap_err();
@@ -73,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_rest_fills_the_bucket_and_no_more() {
+    fn a_bucket_never_holds_more_than_the_burst() {
         let mut rate = CreateRate::new(60, 2);
         assert_eq!(rate.take(1, SECOND), Ok(()));
         let later = 1000 * SECOND;
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn users_do_not_share() {
+    fn each_user_has_its_own_bucket() {
         let mut rate = CreateRate::new(60, 1);
         assert_eq!(rate.take(1, SECOND), Ok(()));
         assert!(rate.take(1, SECOND).is_err());

@@ -6,6 +6,7 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod binary;
 pub mod wire;
 
 use hostd::config::PoolConfig;
@@ -132,7 +133,7 @@ operator = true
     pub fn start(&self) -> Daemon {
         let log = fs::OpenOptions::new().append(true).create(true).open(self.path().join("hostd.log"));
         let log = log.unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_hostd"))
+        let child = Command::new(binary::hostd())
             .arg("--config")
             .arg(self.path().join("hostd.toml"))
             // Nothing of the test's environment may configure it.

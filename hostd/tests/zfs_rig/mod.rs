@@ -101,7 +101,7 @@ impl Rig {
             config.linux.templates, self.parent, config.pool.clones_dir
         );
         std::fs::write(&file, text).unwrap();
-        let done = Command::new(env!("CARGO_BIN_EXE_hostctl"))
+        let done = Command::new(Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("hostctl"))
             .args(arguments)
             .arg("--config")
             .arg(&file)

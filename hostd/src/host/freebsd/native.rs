@@ -34,8 +34,3 @@ pub mod templates {
         bastilles()
     }
 }
-
-/// A look through a clone's browser.
-pub mod show {
-    pub use crate::host::page::{Seen, load as page};
-}

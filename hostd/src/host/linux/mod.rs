@@ -30,7 +30,6 @@ mod network;
 mod pidfd;
 mod processes;
 mod rtnl;
-pub mod show;
 mod statmount;
 mod storage;
 mod supervisor;

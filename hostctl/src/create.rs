@@ -1,0 +1,111 @@
+//! `hostctl create`.
+
+use crate::args::CreateArgs;
+use crate::output::{CommandOutput, Failure, Output};
+use crate::progress::Steps;
+use crate::remote::Remote;
+use crate::text::{Table, Tone, ago, clean, seconds};
+use hostd::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
+use hostd::client::ClientError;
+use std::fmt::Write;
+
+pub(crate) async fn run(
+    remote: &Remote,
+    output: &Output,
+    args: CreateArgs,
+) -> Result<CommandOutput, Failure> {
+    let limits = Limits {
+        memory_bytes: args.memory,
+        processes: args.processes,
+        open_files: args.open_files,
+        cpu_percent: args.cpu,
+        disk_bytes: args.disk,
+        read_bytes_per_second: args.read_rate,
+        write_bytes_per_second: args.write_rate,
+    };
+    let mut params = CreateParams::new(args.request_id.unwrap_or_else(random_request));
+    params.tenant = args.tenant;
+    params.name = args.name;
+    params.snapshot = args.snapshot;
+    // hostd takes whole seconds, at least 1.
+    params.deadline_seconds = args.deadline.map(|deadline| deadline.as_secs().max(1));
+    params.limits = (limits != Limits::default()).then_some(limits);
+
+    let mut steps = Steps::new(output);
+    let client = remote.client().await?;
+    let request = params.request_id.clone();
+    let created = client.create_with_progress(params, |progress| steps.show(&progress)).await;
+    let result = created.map_err(|error| match error {
+        // The caller needs the request id to join the operation, and it may be a random one.
+        error @ (ClientError::Timeout(_) | ClientError::Closed(_)) => {
+            let hint = format!("the operation continues; the same call with --request-id {request} joins it");
+            Failure::from(error).hint(hint)
+        }
+        error => error.into(),
+    })?;
+
+    let mut text = describe(&result.clone);
+    if !steps.seen() {
+        text.push_str(&stages(output, &result.clone.stages));
+    }
+    if result.renewed {
+        text.push_str("The clone already existed; its lease is renewed.\n");
+    }
+    Ok(CommandOutput::new(&result, text))
+}
+
+pub(crate) fn random_request() -> RequestId {
+    format!("hostctl-{}", uuid::Uuid::new_v4().simple()).parse().expect("letters, digits and a dash")
+}
+
+fn describe(clone: &CloneInfo) -> String {
+    let mut text = String::new();
+    let mut line = |key: &str, value: &str| {
+        let _ = writeln!(text, "{key:<11}{}", clean(value));
+    };
+    line("name", clone.name.as_str());
+    if let Some(id) = &clone.clone_id {
+        line("clone id", id.as_str());
+    }
+    if let Some(id) = &clone.request_id {
+        line("request id", id.as_str());
+    }
+    line("state", clone.state.word());
+    line("address", &address(clone));
+    if let Some(endpoint) = &clone.endpoint {
+        line("endpoint", endpoint);
+    }
+    if let Some(endpoint) = &clone.cdp_endpoint {
+        line("raw CDP", endpoint);
+    }
+    if let Some(left) = clone.deadline_seconds_left {
+        let at = clone.deadline_at.as_deref().unwrap_or("unknown");
+        line("deadline", &format!("in {} ({at})", ago(left)));
+    }
+    if !clone.limits_not_kept.is_empty() {
+        line("not kept", &clone.limits_not_kept.join(", "));
+    }
+    if let Some(problem) = &clone.problem {
+        line("problem", problem);
+    }
+    text
+}
+
+pub(crate) fn address(clone: &CloneInfo) -> String {
+    match clone.ip6 {
+        Some(ip6) => format!("{} {ip6}", clone.ip),
+        None => clone.ip.to_string(),
+    }
+}
+
+/// The table of stages after an empty line, or nothing if there are none.
+pub(crate) fn stages(output: &Output, stages: &[StageTiming]) -> String {
+    if stages.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::header(&["STAGE", "TIME"]);
+    for stage in stages {
+        table.row(vec![(Tone::Plain, stage.stage.clone()), (Tone::Plain, seconds(stage.seconds))]);
+    }
+    format!("\n{}", table.render(output.paint()))
+}
