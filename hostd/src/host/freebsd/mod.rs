@@ -46,7 +46,6 @@ use crate::config::{Config, JailDriver};
 use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use inventory::Glance;
-use service::ProcessSignal;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -244,11 +243,11 @@ impl Host for FreebsdHost {
     }
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
-        self.0.signal(names, ProcessSignal::Stop).await
+        self.0.freeze(names).await
     }
 
     async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
-        self.0.signal(names, ProcessSignal::Continue).await
+        self.0.thaw(names).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
