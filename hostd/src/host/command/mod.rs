@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// How much a command may write on each of its two outputs when its driver does not say.
 const MOST_OUTPUT: usize = 4 << 20;
 /// How long a group gets to end after it was asked to, and to disappear after it was killed.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Which tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -74,14 +74,14 @@ impl Tools {
 
     /// Find a tool. One that is missing or not to be trusted says so when it is run, and to who asks for its path.
     pub fn find(&self, name: &'static str) -> Tool {
-        let place = self.place(name).map(Into::into);
-        if let Err(error) = &place {
+        let path = self.locate(name).map(Into::into);
+        if let Err(error) = &path {
             tracing::warn!(%error, "a tool cannot be used");
         }
-        Tool { name, place, search: self.search().into(), deadline: self.deadline }
+        Tool { name, path, search: self.search().into(), deadline: self.deadline }
     }
 
-    fn place(&self, name: &'static str) -> Result<PathBuf, ToolError> {
+    fn locate(&self, name: &'static str) -> Result<PathBuf, ToolError> {
         for folder in self.folders.iter() {
             let path = match folder.join(name).canonicalize() {
                 Ok(path) => path,
@@ -128,7 +128,7 @@ pub enum ToolError {
 #[derive(Debug, Clone)]
 pub struct Tool {
     name: &'static str,
-    place: Result<Arc<Path>, ToolError>,
+    path: Result<Arc<Path>, ToolError>,
     search: Arc<str>,
     deadline: Duration,
 }
@@ -141,7 +141,7 @@ impl Tool {
 
     /// Where it is.
     pub fn path(&self) -> Result<&Path, &ToolError> {
-        self.place.as_deref()
+        self.path.as_deref()
     }
 
     /// A run of it with these arguments.
@@ -199,7 +199,7 @@ impl Command {
         let began = Instant::now();
         // On the heap: a look at the host waits for many commands at once, and all of them in one future would not fit
         // on a worker's stack.
-        let result = Box::pin(self.run_to_the_end(began)).await;
+        let result = Box::pin(self.run_to_end(began)).await;
         let milliseconds = began.elapsed().as_millis();
         match &result {
             Ok(outcome) if outcome.success() => tracing::debug!(command = %self, milliseconds, "ran"),
@@ -212,19 +212,19 @@ impl Command {
         result
     }
 
-    async fn run_to_the_end(&self, began: Instant) -> Result<Outcome, CommandError> {
+    async fn run_to_end(&self, began: Instant) -> Result<Outcome, CommandError> {
         let problem = |problem| CommandError { tool: self.tool.name, command: self.to_string(), problem };
         let lost = |error: io::Error| problem(Problem::Lost(error.to_string()));
-        let place = self.tool.place.as_deref().map_err(|error| problem(Problem::Tool(error.clone())))?;
-        let (mut stdout, out) = Collected::new(self.most_output).map_err(lost)?;
-        let (mut stderr, err) = Collected::new(self.most_output).map_err(lost)?;
-        let mut running = Running::start(place, &self.arguments, &self.tool.search, out, err)
+        let path = self.tool.path.as_deref().map_err(|error| problem(Problem::Tool(error.clone())))?;
+        let (mut stdout, out) = BoundedOutput::new(self.most_output).map_err(lost)?;
+        let (mut stderr, err) = BoundedOutput::new(self.most_output).map_err(lost)?;
+        let mut running = Running::start(path, &self.arguments, &self.tool.search, out, err)
             .map_err(|error| problem(Problem::Start(error.to_string())))?;
         RUNS.get_or_create(&ToolLabel { tool: self.tool.name }).inc();
 
         let ended = {
             let reading = async {
-                match tokio::try_join!(stdout.follow(), stderr.follow()) {
+                match tokio::try_join!(stdout.read_until_closed(), stderr.read_until_closed()) {
                     Err(over) => over,
                     // Both closed by a program that goes on: only its end or the deadline counts.
                     Ok(_) => std::future::pending().await,
@@ -261,14 +261,8 @@ impl Command {
 struct Running(Child);
 
 impl Running {
-    fn start(
-        place: &Path,
-        arguments: &[String],
-        search: &str,
-        out: Stdio,
-        err: Stdio,
-    ) -> io::Result<Running> {
-        tokio::process::Command::new(place)
+    fn start(path: &Path, arguments: &[String], search: &str, out: Stdio, err: Stdio) -> io::Result<Running> {
+        tokio::process::Command::new(path)
             .args(arguments)
             .env_clear()
             .envs([("PATH", search), ("LC_ALL", "C"), ("HOME", "/")])
@@ -286,7 +280,7 @@ impl Running {
     async fn end(&mut self) {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             self.signal(signal);
-            if tokio::time::timeout(LAST_WORDS, self.0.wait()).await.is_ok() && signal == Signal::SIGKILL {
+            if tokio::time::timeout(END_TIMEOUT, self.0.wait()).await.is_ok() && signal == Signal::SIGKILL {
                 return;
             }
         }
@@ -307,7 +301,7 @@ impl Drop for Running {
 }
 
 /// One output of a program, with a bound.
-struct Collected {
+struct BoundedOutput {
     pipe: pipe::Receiver,
     bytes: Vec<u8>,
     most: usize,
@@ -315,16 +309,16 @@ struct Collected {
     over: bool,
 }
 
-impl Collected {
+impl BoundedOutput {
     /// The reading side, and the writing side for the program.
-    fn new(most: usize) -> io::Result<(Collected, Stdio)> {
+    fn new(most: usize) -> io::Result<(BoundedOutput, Stdio)> {
         let (writer, reader) = pipe::pipe()?;
         let writer = writer.into_blocking_fd()?;
-        Ok((Collected { pipe: reader, bytes: Vec::new(), most, over: false }, writer.into()))
+        Ok((BoundedOutput { pipe: reader, bytes: Vec::new(), most, over: false }, writer.into()))
     }
 
     /// Read until everybody has closed the other side.
-    async fn follow(&mut self) -> Result<(), Problem> {
+    async fn read_until_closed(&mut self) -> Result<(), Problem> {
         loop {
             self.pipe.readable().await.map_err(|error| Problem::Lost(error.to_string()))?;
             let mut piece = [0; 8192];

@@ -11,7 +11,7 @@ const EXECUTABLE: u32 = 0o111;
 /// An executable file, given by its real path, that only its owner can change or replace. The error says what speaks
 /// against it.
 pub(super) fn executable(path: &Path) -> Result<(), String> {
-    let file = looked_at(path)?;
+    let file = metadata(path)?;
     if !file.is_file() || file.permissions().mode() & EXECUTABLE == 0 {
         return Err(format!("{} is no executable file", path.display()));
     }
@@ -21,7 +21,7 @@ pub(super) fn executable(path: &Path) -> Result<(), String> {
     owner(path, &file)?;
     // Who may write to a folder may put another file in its place, except among others' files in a sticky one.
     for folder in path.ancestors().skip(1) {
-        let seen = looked_at(folder)?;
+        let seen = metadata(folder)?;
         let mode = seen.permissions().mode();
         if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {
             return Err(format!("the folder {} can be written by others", folder.display()));
@@ -31,7 +31,7 @@ pub(super) fn executable(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn looked_at(path: &Path) -> Result<Metadata, String> {
+fn metadata(path: &Path) -> Result<Metadata, String> {
     path.symlink_metadata().map_err(|error| format!("{}: {error}", path.display()))
 }
 

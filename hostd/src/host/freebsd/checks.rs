@@ -1,7 +1,7 @@
 //! Everything a create needs, looked at one by one, each with what to do about it.
 
 use super::interfaces::Interface;
-use super::{Inner, settings};
+use super::{FreebsdState, settings};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::JailDriver;
 use crate::host::HostError;
@@ -28,7 +28,7 @@ fn failed(check: &str, error: &HostError) -> Finding {
     finding(check, Severity::Error, error.to_string(), &error.hint)
 }
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn checks(&self) -> Vec<Finding> {
         let (settings, interfaces, jails) = tokio::join!(self.settings(), self.interfaces(), self.jails());
         let mut findings = vec![root()];
@@ -87,7 +87,7 @@ impl Inner {
 
     fn bridge(&self, all: &[Interface]) -> Finding {
         let name = &self.network.bridge;
-        let (gateway, prefix) = (self.pool.gateway(), self.pool.subnet().prefix_len());
+        let (gateway, prefix) = (self.slots.gateway(), self.slots.subnet().prefix_len());
         let make = format!("ifconfig bridge create name {name}; ifconfig {name} inet {gateway}/{prefix} up");
         let Some(bridge) = self.network.bridge(all) else {
             return finding("bridge", Severity::Error, format!("there is no interface {name}"), make);
@@ -112,7 +112,7 @@ impl Inner {
         let foreign: Vec<&str> = bridge
             .members
             .keys()
-            .filter(|member| self.network.slot_of(&self.pool, member).is_none())
+            .filter(|member| self.network.slot_of(&self.slots, member).is_none())
             .map(String::as_str)
             .collect();
         let open: Vec<&str> = bridge
@@ -198,7 +198,7 @@ impl Inner {
         };
         let own = |member: &&IpNet| {
             member.prefix_len() == member.max_prefix_len()
-                && self.pool.slot_of_address(member.addr()).is_some()
+                && self.slots.slot_of_address(member.addr()).is_some()
         };
         let strange: Vec<String> =
             members.iter().filter(|member| !own(member)).map(IpNet::to_string).collect();
@@ -287,7 +287,7 @@ impl Inner {
             Ok(seen) => seen,
             Err(error) => return failed("objects", &error),
         };
-        let names: Vec<String> = seen.clones.keys().map(|slot| self.pool.name(*slot).to_string()).collect();
+        let names: Vec<String> = seen.clones.keys().map(|slot| self.slots.name(*slot).to_string()).collect();
         let aside = match seen.aside.len() {
             0 => String::new(),
             count => format!("; {count} stores are aside"),

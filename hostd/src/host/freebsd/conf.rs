@@ -16,7 +16,7 @@
 //! The pair of interfaces is not made by `exec.prestart` but before, by hostd: a start that fails half-way then leaves
 //! nothing that only a shell knew of.
 
-use super::files::{Folder, NotPlain};
+use super::files::{Folder, UnsafeFile};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult};
 use crate::slot::{SlotNames, Slots};
@@ -30,11 +30,11 @@ const EXEC_TIMEOUT: u32 = 30;
 /// How long processes have between jail(8)'s TERM and KILL. hostd has asked them before.
 const STOP_TIMEOUT: u32 = 3;
 /// Files of the template's jail that Bastille would apply to the clone: limits, processors and ports of another.
-const NOT_OURS: [&str; 4] = ["rctl.conf", "cpuset.conf", "rdr.conf", "tags"];
+const TEMPLATE_FILES: [&str; 4] = ["rctl.conf", "cpuset.conf", "rdr.conf", "tags"];
 
 /// What a clone's files are made from, besides its slot.
 #[derive(Debug, Clone)]
-pub(super) struct Style {
+pub(super) struct CloneSettings {
     pub(super) devfs_ruleset: u32,
     pub(super) console_logs: PathBuf,
     pub(super) port: u16,
@@ -52,9 +52,9 @@ pub(super) fn root(names: &SlotNames) -> PathBuf {
 }
 
 /// Write everything. The clone's root was never run, but the template's was: no link in it is followed.
-pub(super) fn write(pool: &Slots, spec: &CloneSpec, style: &Style) -> HostResult<()> {
+pub(super) fn write(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> HostResult<()> {
     let names = &spec.names;
-    let place = |path: &Path, error: NotPlain| {
+    let place = |path: &Path, error: UnsafeFile| {
         HostError::new(
             HostErrorKind::Failed,
             path.display().to_string(),
@@ -64,15 +64,15 @@ pub(super) fn write(pool: &Slots, spec: &CloneSpec, style: &Style) -> HostResult
     };
     let at = |error| place(&names.folder, error);
     let folder = Folder::open(&names.folder).map_err(at)?;
-    folder.write("jail.conf", &jail_conf(pool, names, &spec.clone_id, style)).map_err(at)?;
+    folder.write("jail.conf", &jail_conf(slots, names, &spec.clone_id, style)).map_err(at)?;
     folder.write("fstab", "").map_err(at)?;
     folder.write("settings.conf", "boot=\"off\"\ndepend=\"\"\npriority=\"99\"\n").map_err(at)?;
-    for name in NOT_OURS {
+    for name in TEMPLATE_FILES {
         folder.remove(name).map_err(at)?;
     }
     let inside = |error| place(&root(names), error);
     let etc = folder.enter("root").and_then(|root| root.enter("etc")).map_err(inside)?;
-    etc.write("rc.conf", &rc_conf(pool, spec, style)).map_err(inside)?;
+    etc.write("rc.conf", &rc_conf(slots, spec, style)).map_err(inside)?;
     etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)
 }
 
@@ -88,14 +88,14 @@ pub(super) fn clone_id(uuid: &str) -> Option<CloneId> {
     (self::uuid(&id) == uuid && id.as_str().bytes().any(|byte| byte != b'0')).then_some(id)
 }
 
-fn jail_conf(pool: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Style) -> String {
+fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &CloneSettings) -> String {
     let SlotNames { name, epair_clone: interface, folder, .. } = names;
     let mut start = vec![
         "/sbin/ifconfig lo0 inet 127.0.0.1/8 up".to_owned(),
-        format!("/sbin/ifconfig {interface} inet {}/{} up", names.ip, pool.subnet().prefix_len()),
-        format!("/sbin/route -q add default {}", pool.gateway()),
+        format!("/sbin/ifconfig {interface} inet {}/{} up", names.ip, slots.subnet().prefix_len()),
+        format!("/sbin/route -q add default {}", slots.gateway()),
     ];
-    if let (Some(ip6), Some(net), Some(gateway)) = (names.ip6, pool.subnet6(), pool.gateway6()) {
+    if let (Some(ip6), Some(net), Some(gateway)) = (names.ip6, slots.subnet6(), slots.gateway6()) {
         // Without duplicate detection: the address is this slot's alone, and waiting for it takes a second.
         start.push(format!("/sbin/ifconfig {interface} inet6 {ip6}/{} no_dad up", net.prefix_len()));
         start.push(format!("/sbin/route -q -6 add default {gateway}"));
@@ -129,10 +129,10 @@ fn jail_conf(pool: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Style)
     text
 }
 
-fn rc_conf(pool: &Slots, spec: &CloneSpec, style: &Style) -> String {
+fn rc_conf(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> String {
     let SlotNames { name, epair_clone: interface, ip, .. } = &spec.names;
     let flags = if spec.warm_up { "--warm-up" } else { "" };
-    let prefix = pool.subnet().prefix_len();
+    let prefix = slots.subnet().prefix_len();
     format!(
         "# Written by hostd for {name}; the template's is not used.\n\
          hostname=\"{name}\"\n\
@@ -144,12 +144,12 @@ fn rc_conf(pool: &Slots, spec: &CloneSpec, style: &Style) -> String {
          syslogd_enable=\"NO\"\n\
          cron_enable=\"NO\"\n\
          sendmail_enable=\"NONE\"\n",
-        pool.gateway(),
+        slots.gateway(),
         style.port
     )
 }
 
-fn resolv_conf(style: &Style) -> String {
+fn resolv_conf(style: &CloneSettings) -> String {
     match style.resolver {
         Some(resolver) => format!("nameserver {resolver}\n"),
         None => "# egress.resolver is empty: clones resolve nothing.\n".into(),
@@ -162,8 +162,8 @@ mod tests {
     use crate::config::PoolConfig;
     use crate::slot::Slot;
 
-    fn style() -> Style {
-        Style {
+    fn style() -> CloneSettings {
+        CloneSettings {
             devfs_ruleset: 13,
             console_logs: "/var/log/bastille".into(),
             port: 8080,
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Slots {
+    fn slots(change: impl FnOnce(&mut PoolConfig)) -> Slots {
         let mut config =
             PoolConfig { clones_dir: "/usr/local/bastille/jails".into(), ..PoolConfig::default() };
         change(&mut config);
@@ -184,8 +184,8 @@ mod tests {
 
     #[test]
     fn the_jails_file_is_what_bastille_and_jail_read() {
-        let pool = pool(|_| {});
-        let text = jail_conf(&pool, &pool.names(Slot::new(1).unwrap()), &id(), &style());
+        let slots = slots(|_| {});
+        let text = jail_conf(&slots, &slots.names(Slot::new(1).unwrap()), &id(), &style());
         let expected = r#"browsertask001 {
   enforce_statfs = 2;
   devfs_ruleset = 13;
@@ -214,30 +214,30 @@ mod tests {
 
     #[test]
     fn a_pool_with_both_families_gives_both_addresses() {
-        let pool = pool(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap()));
-        let text = jail_conf(&pool, &pool.names(Slot::new(2).unwrap()), &id(), &style());
+        let slots = slots(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap()));
+        let text = jail_conf(&slots, &slots.names(Slot::new(2).unwrap()), &id(), &style());
         assert!(text.contains("ifconfig e0b_bt002 inet6 fd12:3456::11/64 no_dad up"), "{text}");
         assert!(text.contains("route -q -6 add default fd12:3456::1"), "{text}");
     }
 
     #[test]
     fn the_clones_own_files_name_its_address_and_resolver() {
-        let pool = pool(|_| {});
+        let slots = slots(|_| {});
         let spec = CloneSpec {
-            names: pool.names(Slot::new(1).unwrap()),
+            names: slots.names(Slot::new(1).unwrap()),
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
             warm_up: false,
         };
-        let text = rc_conf(&pool, &spec, &style());
+        let text = rc_conf(&slots, &spec, &style());
         for line in ["browserd_listen=\"10.87.64.16:8080\"", "ifconfig_e0b_bt001=\"inet 10.87.64.16/22\""] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in {text}");
         }
-        let ahead = rc_conf(&pool, &CloneSpec { warm_up: true, ..spec }, &style());
+        let ahead = rc_conf(&slots, &CloneSpec { warm_up: true, ..spec }, &style());
         assert!(ahead.contains("browserd_flags=\"--warm-up\"") && !text.contains("--warm-up"), "{ahead}");
         assert_eq!(resolv_conf(&style()), "nameserver 192.168.72.1\n");
-        let none = Style { resolver: None, ..style() };
+        let none = CloneSettings { resolver: None, ..style() };
         assert!(resolv_conf(&none).starts_with('#'));
     }
 

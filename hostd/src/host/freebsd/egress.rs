@@ -12,7 +12,7 @@
 //! PF does not tell of changes, so the proof is repeated with every look at the whole host. Creates between two looks
 //! rely on the last one for as long as [`PROOF_LASTS`].
 
-use super::Inner;
+use super::FreebsdState;
 use super::interfaces::Interface;
 use crate::api::EgressHealth;
 use crate::config::Config;
@@ -42,17 +42,17 @@ pub(super) struct Egress {
 
 impl Egress {
     /// The policy of this pool, checked. Nothing is loaded.
-    pub(super) fn new(config: &Config, pool: &Slots) -> HostResult<Egress> {
-        let policy = policy(config, pool)?;
+    pub(super) fn new(config: &Config, slots: &Slots) -> HostResult<Egress> {
+        let policy = policy(config, slots)?;
         Ok(Egress { policy, file: config.paths.state.join("browser.conf") })
     }
 }
 
 /// The policy that a configuration means on FreeBSD.
-pub fn policy(config: &Config, pool: &Slots) -> HostResult<Policy> {
+pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
     let (egress, freebsd) = (&config.egress, &config.freebsd);
-    let here = [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)];
-    let mut spec = PolicySpec::new(pool.networks().collect());
+    let here = [Some(IpAddr::V4(slots.gateway())), slots.gateway6().map(IpAddr::V6)];
+    let mut spec = PolicySpec::new(slots.networks().collect());
     spec.anchor = freebsd.anchor.clone();
     spec.set = freebsd.table.clone();
     spec.bridge = freebsd.bridge.clone();
@@ -79,12 +79,12 @@ pub(super) fn membership(members: &BTreeSet<IpNet>, names: &SlotNames) -> (bool,
     (present == own.len(), present > 0)
 }
 
-impl Inner {
+impl FreebsdState {
     fn pfctl(&self, arguments: pfctl::Arguments) -> Command {
         self.tools.pfctl.with(arguments)
     }
 
-    fn pf_refused(&self, outcome: &Outcome) -> HostError {
+    fn pfctl_failed(&self, outcome: &Outcome) -> HostError {
         let kind = match pfctl::failure(&outcome.stderr) {
             Some(Failure::NoTable | Failure::NoAnchor | Failure::NoDevice | Failure::Permission) => {
                 HostErrorKind::NotReady
@@ -112,7 +112,7 @@ impl Inner {
                 pfctl::read_members(outcome.text()?).map_err(|error| self.pf_unreadable(&error))
             }
             Some(Failure::NoTable | Failure::NoDevice) => Ok(BTreeSet::new()),
-            _ => Err(self.pf_refused(&outcome)),
+            _ => Err(self.pfctl_failed(&outcome)),
         }
     }
 
@@ -135,7 +135,7 @@ impl Inner {
         }
         for outcome in [&info, &bridge, &tables, &main_rules, &main_nat] {
             if !outcome.success() {
-                return Err(self.pf_refused(outcome));
+                return Err(self.pfctl_failed(outcome));
             }
         }
         let unreadable = |error: pfctl::ReadError| self.pf_unreadable(&error);
@@ -143,12 +143,12 @@ impl Inner {
             Ok(rules) => Ok(rules),
             // No such anchor: no rules.
             Err(Failure::NoAnchor) => Ok(Vec::new()),
-            Err(_) => Err(self.pf_refused(outcome)),
+            Err(_) => Err(self.pfctl_failed(outcome)),
         };
         let denied = match pfctl::failure(&denied.stderr) {
             None if denied.success() => pfctl::read_members(denied.text()?).map_err(unreadable)?,
             Some(Failure::NoTable | Failure::NoAnchor) => BTreeSet::new(),
-            _ => return Err(self.pf_refused(&denied)),
+            _ => return Err(self.pfctl_failed(&denied)),
         };
         let observed = Observed {
             enabled: pfctl::read_enabled(info.text()?).map_err(unreadable)?,
@@ -238,7 +238,7 @@ impl Inner {
         let outcome = self.pfctl(arguments).run().await?;
         match outcome.success() && pfctl::failure(&outcome.stderr).is_none() {
             true => Ok(outcome),
-            false => Err(self.pf_refused(&outcome)),
+            false => Err(self.pfctl_failed(&outcome)),
         }
     }
 
@@ -283,7 +283,7 @@ impl Inner {
             // No PF has no connections either.
             Some(Failure::NoDevice) => return Ok(()),
             Some(Failure::NoTable) => {}
-            _ => return Err(self.pf_refused(&outcome)),
+            _ => return Err(self.pfctl_failed(&outcome)),
         }
         self.end_connections(names).await
     }
@@ -298,7 +298,7 @@ impl Inner {
                         pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(&error))?;
                     }
                     Some(Failure::NoDevice) => return Ok(()),
-                    _ => return Err(self.pf_refused(&outcome)),
+                    _ => return Err(self.pfctl_failed(&outcome)),
                 }
             }
         }

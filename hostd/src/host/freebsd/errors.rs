@@ -5,7 +5,7 @@ use crate::host::{HostError, HostErrorKind};
 
 /// What a complaint means, as far as a driver decides on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum Complaint {
     /// The jail, interface, mount, rule or process is not there.
     Absent,
     /// Something of that name is there already.
@@ -25,90 +25,92 @@ pub(super) enum Meaning {
 }
 
 /// Classify what a tool wrote to stderr. Unknown words are never guessed at.
-pub(super) fn meaning(stderr: &str) -> Meaning {
-    let mut found = Meaning::Unknown;
+pub(super) fn classify(stderr: &str) -> Complaint {
+    let mut found = Complaint::Unknown;
     for line in stderr.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let this = one(line);
-        if this == Meaning::Unknown {
+        if this == Complaint::Unknown {
             continue;
         }
         // Of two complaints the one that says more than "not there" counts.
-        if found == Meaning::Unknown || found == Meaning::Absent {
+        if found == Complaint::Unknown || found == Complaint::Absent {
             found = this;
         }
     }
     found
 }
 
-fn one(line: &str) -> Meaning {
+fn one(line: &str) -> Complaint {
     let tool = |name: &str| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
     if let Some(rest) = tool("ifconfig") {
         return match rest {
-            _ if rest.starts_with("interface ") && rest.ends_with(" does not exist") => Meaning::Absent,
-            _ if rest.starts_with("interface ") && rest.ends_with(" already exists") => Meaning::Exists,
-            _ if rest.starts_with("BRDG") && rest.ends_with(": No such file or directory") => Meaning::Absent,
+            _ if rest.starts_with("interface ") && rest.ends_with(" does not exist") => Complaint::Absent,
+            _ if rest.starts_with("interface ") && rest.ends_with(" already exists") => Complaint::Exists,
+            _ if rest.starts_with("BRDG") && rest.ends_with(": No such file or directory") => {
+                Complaint::Absent
+            }
             // What is a member of this or another bridge already.
             _ if rest.starts_with("BRDGADD ")
                 && (rest.ends_with(": File exists") || rest.ends_with(": Device busy")) =>
             {
-                Meaning::Exists
+                Complaint::Exists
             }
-            "ioctl SIOCSIFNAME (set name): File exists" => Meaning::Exists,
-            "SIOCIFCREATE2: File exists" | "SIOCIFCREATE2 (epair): File exists" => Meaning::Exists,
+            "ioctl SIOCSIFNAME (set name): File exists" => Complaint::Exists,
+            "SIOCIFCREATE2: File exists" | "SIOCIFCREATE2 (epair): File exists" => Complaint::Exists,
             _ if rest.ends_with("Operation not permitted") || rest.ends_with("permission denied") => {
-                Meaning::Permission
+                Complaint::Permission
             }
-            _ => Meaning::Unknown,
+            _ => Complaint::Unknown,
         };
     }
     for name in ["jail", "jexec", "jls"] {
         let Some(rest) = tool(name) else { continue };
         return match rest {
-            _ if rest.ends_with(" already exists") => Meaning::Exists,
-            _ if rest.ends_with(" not found") => Meaning::Absent,
-            _ if rest.ends_with(" is dying") => Meaning::Dying,
-            _ if rest.ends_with(": timed out") => Meaning::TimedOut,
-            _ if rest.ends_with("Operation not permitted") => Meaning::Permission,
-            _ => Meaning::Unknown,
+            _ if rest.ends_with(" already exists") => Complaint::Exists,
+            _ if rest.ends_with(" not found") => Complaint::Absent,
+            _ if rest.ends_with(" is dying") => Complaint::Dying,
+            _ if rest.ends_with(": timed out") => Complaint::TimedOut,
+            _ if rest.ends_with("Operation not permitted") => Complaint::Permission,
+            _ => Complaint::Unknown,
         };
     }
     if let Some(rest) = tool("rctl") {
         return match rest {
-            _ if rest.starts_with("RACCT/RCTL present, but disabled") => Meaning::RacctOff,
+            _ if rest.starts_with("RACCT/RCTL present, but disabled") => Complaint::RacctOff,
             // A kernel without it.
-            _ if rest.starts_with("RACCT/RCTL support not present in kernel") => Meaning::RacctOff,
+            _ if rest.starts_with("RACCT/RCTL support not present in kernel") => Complaint::RacctOff,
             _ if rest.starts_with("failed to remove rule ") && rest.ends_with(": No such process") => {
-                Meaning::Absent
+                Complaint::Absent
             }
-            _ if rest.ends_with(": Operation not permitted") => Meaning::Permission,
-            _ => Meaning::Unknown,
+            _ if rest.ends_with(": Operation not permitted") => Complaint::Permission,
+            _ => Complaint::Unknown,
         };
     }
     if let Some(rest) = tool("umount") {
         return match rest {
-            _ if rest.ends_with(": not a file system root directory") => Meaning::Absent,
-            _ if rest.ends_with(": statfs: No such file or directory") => Meaning::Absent,
-            _ if rest.ends_with(": unknown file system") => Meaning::Absent,
-            _ if rest.ends_with(": Device busy") => Meaning::Busy,
-            _ if rest.ends_with(": Operation not permitted") => Meaning::Permission,
-            _ => Meaning::Unknown,
+            _ if rest.ends_with(": not a file system root directory") => Complaint::Absent,
+            _ if rest.ends_with(": statfs: No such file or directory") => Complaint::Absent,
+            _ if rest.ends_with(": unknown file system") => Complaint::Absent,
+            _ if rest.ends_with(": Device busy") => Complaint::Busy,
+            _ if rest.ends_with(": Operation not permitted") => Complaint::Permission,
+            _ => Complaint::Unknown,
         };
     }
     if let Some(rest) = tool("kill") {
-        return if rest.ends_with(": No such process") { Meaning::Absent } else { Meaning::Unknown };
+        return if rest.ends_with(": No such process") { Complaint::Absent } else { Complaint::Unknown };
     }
     if line.starts_with("Jail not found ") {
-        return Meaning::Absent;
+        return Complaint::Absent;
     }
-    Meaning::Unknown
+    Complaint::Unknown
 }
 
 /// A command failed: its object, its complaint, what to do.
-pub(super) fn refused(object: impl Into<String>, outcome: &Outcome, hint: &str) -> HostError {
-    let kind = match meaning(&outcome.stderr) {
-        Meaning::Busy | Meaning::Dying => HostErrorKind::Busy,
-        Meaning::RacctOff | Meaning::Permission => HostErrorKind::NotReady,
-        Meaning::TimedOut => HostErrorKind::Timeout,
+pub(super) fn command_failed(object: impl Into<String>, outcome: &Outcome, hint: &str) -> HostError {
+    let kind = match classify(&outcome.stderr) {
+        Complaint::Busy | Complaint::Dying => HostErrorKind::Busy,
+        Complaint::RacctOff | Complaint::Permission => HostErrorKind::NotReady,
+        Complaint::TimedOut => HostErrorKind::Timeout,
         _ => HostErrorKind::Failed,
     };
     HostError::new(kind, object, format!("`{}`: {}", outcome.command, outcome.complaint()), hint)

@@ -8,9 +8,9 @@
 //! Before a jail is stopped its interfaces are destroyed. They would come back to the host otherwise, under whatever
 //! name and description the clone gave its end.
 
-use super::errors::{Meaning, meaning, refused};
+use super::errors::{Complaint, classify, command_failed};
 use super::jails::{self, Jail};
-use super::{Inner, commands, conf};
+use super::{FreebsdState, commands, conf};
 use crate::config::JailDriver;
 use crate::host::command::Outcome;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Unmount};
@@ -18,25 +18,25 @@ use crate::slot::SlotNames;
 use std::time::Duration;
 
 /// How long a start may take: four commands of the jail's own, the last of which waits for browserd.
-const START_PATIENCE: Duration = Duration::from_secs(50);
+const START_TIMEOUT: Duration = Duration::from_secs(50);
 /// How long an orderly stop may take before the jail is removed as it is.
-const STOP_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Bastille looks at every jail of the host first.
-const BASTILLE_PATIENCE: Duration = Duration::from_secs(120);
+const BASTILLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn jails(&self) -> HostResult<Vec<Jail>> {
         let outcome = self.tools.jls.with(commands::list_jails()).run().await?;
         if !outcome.success() {
-            return Err(refused("jails", &outcome, "run `jls -d` by hand"));
+            return Err(command_failed("jails", &outcome, "run `jls -d` by hand"));
         }
         Ok(jails::read(outcome.text()?)?)
     }
 
     /// Write the clone's files and start its jail.
     pub(super) async fn start(&self, spec: &CloneSpec) -> HostResult<()> {
-        let (pool, copy, style) = (self.pool.clone(), spec.clone(), self.style.clone());
-        let written = tokio::task::spawn_blocking(move || conf::write(&pool, &copy, &style)).await;
+        let (slots, copy, style) = (self.slots.clone(), spec.clone(), self.style.clone());
+        let written = tokio::task::spawn_blocking(move || conf::write(&slots, &copy, &style)).await;
         written.unwrap_or_else(|died| {
             let hint = "report this defect";
             Err(HostError::new(HostErrorKind::Failed, spec.names.name.to_string(), died.to_string(), hint))
@@ -45,7 +45,7 @@ impl Inner {
         let outcome = match self.config.freebsd.jail_driver {
             JailDriver::Jail => {
                 let line = commands::start_jail(&conf::path(names), names);
-                self.tools.jail.with(line).within(START_PATIENCE).run().await?
+                self.tools.jail.with(line).within(START_TIMEOUT).run().await?
             }
             JailDriver::Bastille => self.bastille("start", names).await?,
         };
@@ -55,14 +55,14 @@ impl Inner {
         }
         let log = self.style.console_logs.join(format!("{}_console.log", names.name));
         let hint = format!("look at {}", log.display());
-        if meaning(&outcome.stderr) != Meaning::Exists {
-            return Err(refused(names.name.as_str(), &outcome, &hint));
+        if classify(&outcome.stderr) != Complaint::Exists {
+            return Err(command_failed(names.name.as_str(), &outcome, &hint));
         }
         // One that was started before is as good as a new one, if it is this clone's.
         let jails = self.jails().await?;
-        let ours = jails::of(&jails, names)
+        let own = jails::of(&jails, names)
             .is_some_and(|jail| !jail.dying && conf::clone_id(&jail.uuid).as_ref() == Some(&spec.clone_id));
-        match ours {
+        match own {
             true => Ok(()),
             false => Err(HostError::new(
                 HostErrorKind::Foreign,
@@ -83,7 +83,7 @@ impl Inner {
             (false, _) => None,
             (true, JailDriver::Jail) => {
                 let line = commands::stop_jail(&file, names);
-                Some(self.tools.jail.with(line).within(STOP_PATIENCE).run().await.map_err(HostError::from))
+                Some(self.tools.jail.with(line).within(STOP_TIMEOUT).run().await.map_err(HostError::from))
             }
             (true, JailDriver::Bastille) => Some(self.bastille("stop", names).await),
         };
@@ -100,11 +100,11 @@ impl Inner {
         let jails = self.jails().await?;
         if jails::of(&jails, names).is_some_and(|jail| !jail.dying) {
             let line = commands::remove_jail(names);
-            let outcome = self.tools.jail.with(line).within(STOP_PATIENCE).run().await?;
-            match meaning(&outcome.stderr) {
+            let outcome = self.tools.jail.with(line).within(STOP_TIMEOUT).run().await?;
+            match classify(&outcome.stderr) {
                 _ if outcome.success() => {}
-                Meaning::Absent | Meaning::Dying => {}
-                _ => return Err(refused(names.name.as_str(), &outcome, "look at the host's log")),
+                Complaint::Absent | Complaint::Dying => {}
+                _ => return Err(command_failed(names.name.as_str(), &outcome, "look at the host's log")),
             }
         }
         // jail(8) unmounts what it mounted only in an orderly stop.
@@ -114,6 +114,6 @@ impl Inner {
     async fn bastille(&self, what: &str, names: &SlotNames) -> HostResult<Outcome> {
         let _one_at_a_time = self.bastille_lock.lock().await;
         let line = commands::bastille(what, names);
-        Ok(self.tools.bastille.with(line).within(BASTILLE_PATIENCE).run().await?)
+        Ok(self.tools.bastille.with(line).within(BASTILLE_TIMEOUT).run().await?)
     }
 }

@@ -1,8 +1,8 @@
 //! What is mounted below a clone, and unmounting it, deepest first.
 
-use super::errors::{Meaning, Unreadable, meaning, refused, unreadable, whole};
+use super::errors::{Complaint, Unreadable, classify, command_failed, unreadable, whole};
 use super::files::Folder;
-use super::{Inner, commands, conf, jails};
+use super::{FreebsdState, commands, conf, jails};
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
@@ -18,13 +18,13 @@ pub(super) struct Mount {
 
 /// Read `mount -p`. Columns are padded by tabs up to 24 characters and divided by one space beyond, and names may
 /// contain spaces: a line that could mean two things is an error if it may be about `ours`, and passed over otherwise.
-pub(super) fn read(text: &str, ours: &Path) -> Result<Vec<Mount>, Unreadable> {
-    let ours = ours.to_string_lossy();
+pub(super) fn read(text: &str, own: &Path) -> Result<Vec<Mount>, Unreadable> {
+    let own = own.to_string_lossy();
     let mut found = Vec::new();
     for line in whole("mount", text)?.lines() {
         match one(line) {
             Some(mount) => found.push(mount),
-            None if line.contains(ours.as_ref()) || !line.contains('/') => {
+            None if line.contains(own.as_ref()) || !line.contains('/') => {
                 return unreadable("mount", line, "source, place, kind, options and two numbers");
             }
             None => {}
@@ -79,15 +79,15 @@ pub(super) fn below<'a>(mounts: &'a [Mount], names: &SlotNames) -> Vec<&'a Mount
 }
 
 /// The same as the lifecycle sees it.
-pub(super) fn seen(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
+pub(super) fn observed(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
     below(mounts, names).into_iter().map(|mount| mount.at.clone()).collect()
 }
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn mounts(&self) -> HostResult<Vec<Mount>> {
         let outcome = self.tools.mount.with(commands::list_mounts()).run().await?;
         if !outcome.success() {
-            return Err(refused("mounts", &outcome, "run `mount -p` by hand"));
+            return Err(command_failed("mounts", &outcome, "run `mount -p` by hand"));
         }
         Ok(read(outcome.text()?, &self.config.pool.clones_dir)?)
     }
@@ -111,10 +111,12 @@ impl Inner {
     async fn unmount_one(&self, names: &SlotNames, place: &str, how: Unmount) -> HostResult<()> {
         refuse_links(names, place)?;
         let outcome = self.tools.umount.with(commands::unmount(place, how == Unmount::Force)).run().await?;
-        match meaning(&outcome.stderr) {
+        match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
-            Meaning::Absent => Ok(()),
-            _ => Err(refused(place, &outcome, "find out who uses it: fstat -f, or wait for the reaper")),
+            Complaint::Absent => Ok(()),
+            _ => {
+                Err(command_failed(place, &outcome, "find out who uses it: fstat -f, or wait for the reaper"))
+            }
         }
     }
 }

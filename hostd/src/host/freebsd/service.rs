@@ -4,10 +4,10 @@
 //! file is a hint that must be proven by the kernel before anybody is signalled; that it is ready is found out by asking
 //! it over the network, as its callers will.
 
-use super::errors::{Meaning, digits, meaning, refused};
+use super::errors::{Complaint, classify, command_failed, digits};
 use super::files::Folder;
 use super::processes::{self, Process};
-use super::{Inner, commands, conf, jails};
+use super::{FreebsdState, commands, conf, jails};
 use crate::host::{HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint, chain};
 use crate::slot::SlotNames;
 use serde::Deserialize;
@@ -32,11 +32,11 @@ const ANSWER: usize = 4096;
 /// How long processes get between SIGTERM and SIGKILL.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn processes(&self) -> HostResult<Vec<Process>> {
         let outcome = self.tools.ps.with(commands::list_processes()).run().await?;
         if !outcome.success() {
-            return Err(refused("processes", &outcome, "run `ps -axo pid,jid,state` by hand"));
+            return Err(command_failed("processes", &outcome, "run `ps -axo pid,jid,state` by hand"));
         }
         Ok(processes::read(outcome.text()?)?)
     }
@@ -163,10 +163,14 @@ impl Inner {
             return Ok(());
         }
         let outcome = self.tools.kill.with(commands::signal(signal, inside)).run().await?;
-        match meaning(&outcome.stderr) {
+        match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
-            Meaning::Absent => Ok(()),
-            _ => Err(refused(format!("processes of {}", names.name), &outcome, "inspect them with ps -J")),
+            Complaint::Absent => Ok(()),
+            _ => Err(command_failed(
+                format!("processes of {}", names.name),
+                &outcome,
+                "inspect them with ps -J",
+            )),
         }
     }
 
@@ -216,19 +220,19 @@ fn read_pid_file(root: &std::path::Path) -> Option<u32> {
 }
 
 /// One question over HTTP, and the status of the answer.
-async fn ask(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<u16> {
-    let answer = converse(address, path, patience, |answer| answer.contains(&b'\n')).await?;
+async fn ask(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Result<u16> {
+    let answer = converse(address, path, timeout, |answer| answer.contains(&b'\n')).await?;
     status(&answer).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
 }
 
 /// Where browserd says its raw CDP is. One that does not say has none.
-async fn raw_cdp(address: SocketAddr, patience: Duration) -> Option<String> {
+async fn raw_cdp(address: SocketAddr, timeout: Duration) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Version {
         web_socket_debugger_url: String,
     }
-    let answer = converse(address, "/json/version", patience, |_| false).await.ok()?;
+    let answer = converse(address, "/json/version", timeout, |_| false).await.ok()?;
     let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &answer[end + 4..])?;
     let said: Version = serde_json::from_slice(body).ok().filter(|_| status(&answer) == Some(200))?;
     cdp_endpoint(address, &said.web_socket_debugger_url)
@@ -238,7 +242,7 @@ async fn raw_cdp(address: SocketAddr, patience: Duration) -> Option<String> {
 async fn converse(
     address: SocketAddr,
     path: &str,
-    patience: Duration,
+    timeout: Duration,
     enough: impl Fn(&[u8]) -> bool,
 ) -> std::io::Result<Vec<u8>> {
     let talk = async {
@@ -256,7 +260,7 @@ async fn converse(
         answer.truncate(length);
         Ok(answer)
     };
-    match tokio::time::timeout(patience, talk).await {
+    match tokio::time::timeout(timeout, talk).await {
         Ok(result) => result,
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     }
