@@ -1,7 +1,6 @@
-//! The files that make a dataset a Bastille jail and a clone's own: each written whole from the slot.
+//! The configuration files of a clone's jail, in Bastille's layout. Each is written completely from the slot.
 //!
-//! Nothing of the template's text is kept or edited, so nothing of it can leak into a clone, and two clones differ only
-//! in what their slots say. The layout is Bastille's, so that `bastille list`, `console`, `cmd` and `stop` work:
+//! No text of the template is kept or edited, so two clones differ only in the values of their slots. The layout is Bastille's, so that `bastille list`, `console`, `cmd` and `stop` work:
 //!
 //! ```text
 //! JAILS/browsertask001/jail.conf        how the jail is started; `NAME {` ends its line, as Bastille expects
@@ -11,10 +10,10 @@
 //! JAILS/browsertask001/root/etc/resolv.conf   the one resolver
 //! ```
 //!
-//! `exec.start` is four short commands instead of `/etc/rc`, which is nine tenths of a stock jail's start. There is no
-//! `exec.stop`: the service is stopped before the jail is, and jail(8) itself sends TERM and, after `stop.timeout`, KILL.
-//! The pair of interfaces is not made by `exec.prestart` but before, by hostd: a start that fails half-way then leaves
-//! nothing that only a shell knew of.
+//! `exec.start` is four short commands instead of `/etc/rc`, which takes 90 % of a stock jail's start time. There is no
+//! `exec.stop`: the service is stopped before the jail, and jail(8) itself sends SIGTERM and, after `stop.timeout`, SIGKILL.
+//! hostd creates the interface pair itself instead of `exec.prestart`, so a start that fails half-way leaves no interface
+//! that hostd does not know.
 
 use super::files::{Folder, UnsafeFile};
 use crate::api::CloneId;
@@ -27,9 +26,9 @@ use std::path::{Path, PathBuf};
 pub(super) const SERVICE: &str = "browserd";
 /// How long each command of a start may take. browserd's rc.d waits until it listens.
 const EXEC_TIMEOUT: u32 = 30;
-/// How long processes have between jail(8)'s TERM and KILL. hostd has asked them before.
+/// How long jail(8) waits between SIGTERM and SIGKILL. hostd has ended the processes before.
 const STOP_TIMEOUT: u32 = 3;
-/// Files of the template's jail that Bastille would apply to the clone: limits, processors and ports of another.
+/// Files of the template's jail that are removed, because Bastille would apply the template's limits and ports to the clone.
 const TEMPLATE_FILES: [&str; 4] = ["rctl.conf", "cpuset.conf", "rdr.conf", "tags"];
 
 /// What a clone's files are made from, besides its slot.
@@ -51,18 +50,15 @@ pub(super) fn root(names: &SlotNames) -> PathBuf {
     names.folder.join("root")
 }
 
-/// Write everything. The clone's root was never run, but the template's was: no link in it is followed.
+/// Write all files. The template has run before it was cloned, so no symbolic link below the root is followed.
 pub(super) fn write(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> HostResult<()> {
     let names = &spec.names;
-    let place = |path: &Path, error: UnsafeFile| {
-        HostError::new(
-            HostErrorKind::Failed,
-            path.display().to_string(),
-            error.to_string(),
-            "look at the template: its folders must be root's own, and its files plain",
-        )
+    let failed = |path: &Path, error: UnsafeFile| {
+        let hint = "check the template: its folders must belong to root, and its files must be regular files";
+        HostError::new(HostErrorKind::Failed, path.display().to_string(), "its files cannot be written", hint)
+            .caused_by(error)
     };
-    let at = |error| place(&names.folder, error);
+    let at = |error| failed(&names.folder, error);
     let folder = Folder::open(&names.folder).map_err(at)?;
     folder.write("jail.conf", &jail_conf(slots, names, &spec.clone_id, style)).map_err(at)?;
     folder.write("fstab", "").map_err(at)?;
@@ -70,19 +66,19 @@ pub(super) fn write(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> H
     for name in TEMPLATE_FILES {
         folder.remove(name).map_err(at)?;
     }
-    let inside = |error| place(&root(names), error);
+    let inside = |error| failed(&root(names), error);
     let etc = folder.enter("root").and_then(|root| root.enter("etc")).map_err(inside)?;
     etc.write("rc.conf", &rc_conf(slots, spec, style)).map_err(inside)?;
     etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)
 }
 
-/// A jail's `host.hostuuid` says whose it is; only the host can set it.
+/// The clone's identity as the jail's `host.hostuuid`, which only the host can set.
 pub(super) fn uuid(clone_id: &CloneId) -> String {
     let id = clone_id.as_str();
     format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..])
 }
 
-/// The reverse. All zeroes is what jails have that nobody gave one.
+/// The identity in a `host.hostuuid`. All zeroes is the default of jails without one.
 pub(super) fn clone_id(uuid: &str) -> Option<CloneId> {
     let id = CloneId::try_from(uuid.replace('-', "")).ok()?;
     (self::uuid(&id) == uuid && id.as_str().bytes().any(|byte| byte != b'0')).then_some(id)
@@ -96,7 +92,7 @@ fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Clone
         format!("/sbin/route -q add default {}", slots.gateway()),
     ];
     if let (Some(ip6), Some(net), Some(gateway)) = (names.ip6, slots.subnet6(), slots.gateway6()) {
-        // Without duplicate detection: the address is this slot's alone, and waiting for it takes a second.
+        // no_dad: the address belongs to this slot alone, and duplicate address detection takes a second.
         start.push(format!("/sbin/ifconfig {interface} inet6 {ip6}/{} no_dad up", net.prefix_len()));
         start.push(format!("/sbin/route -q -6 add default {gateway}"));
     }
@@ -107,7 +103,7 @@ fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Clone
     line("enforce_statfs = 2".into());
     line(format!("devfs_ruleset = {}", style.devfs_ruleset));
     line("exec.clean".into());
-    // Also so that nothing the jail leaves running holds jail(8)'s own output open.
+    // A console log also keeps the jail's daemons from holding jail(8)'s output open.
     line(format!("exec.consolelog = \"{}/{name}_console.log\"", style.console_logs.display()));
     for (at, command) in start.iter().enumerate() {
         line(format!("exec.start {} \"{command}\"", if at == 0 { "=" } else { "+=" }));
@@ -123,7 +119,7 @@ fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Clone
     line("securelevel = 2".into());
     line("vnet".into());
     line(format!("vnet.interface = {interface}"));
-    // The jail's end is hostd's to say, not that of its last process.
+    // persist: the jail must not end with its last process.
     line("persist".into());
     text.push_str("}\n");
     text

@@ -1,9 +1,9 @@
-//! From what FreeBSD's tools say to the host's errors: the only place where their words are matched.
+//! Classifies the error messages of FreeBSD's tools. Their texts are matched nowhere else.
 
 use crate::host::command::Outcome;
 use crate::host::{HostError, HostErrorKind};
 
-/// What a complaint means, as far as a driver decides on it.
+/// What an error message means, as far as the driver decides on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Complaint {
     /// The jail, interface, mount, rule or process is not there.
@@ -12,9 +12,9 @@ pub(super) enum Complaint {
     Exists,
     /// In use.
     Busy,
-    /// A jail that the kernel still holds, stopped.
+    /// The jail is stopped and the kernel still holds it.
     Dying,
-    /// RACCT is compiled in and off.
+    /// RACCT is disabled or not in the kernel.
     RacctOff,
     /// A command of the jail took longer than `exec.timeout`.
     TimedOut,
@@ -24,7 +24,7 @@ pub(super) enum Complaint {
     Unknown,
 }
 
-/// Classify what a tool wrote to stderr. Unknown words are never guessed at.
+/// Classify a tool's standard error. Unknown texts are [`Complaint::Unknown`], never guessed.
 pub(super) fn classify(stderr: &str) -> Complaint {
     let mut found = Complaint::Unknown;
     for line in stderr.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -32,7 +32,7 @@ pub(super) fn classify(stderr: &str) -> Complaint {
         if this == Complaint::Unknown {
             continue;
         }
-        // Of two complaints the one that says more than "not there" counts.
+        // Any other message outweighs "absent".
         if found == Complaint::Unknown || found == Complaint::Absent {
             found = this;
         }
@@ -49,7 +49,7 @@ fn one(line: &str) -> Complaint {
             _ if rest.starts_with("BRDG") && rest.ends_with(": No such file or directory") => {
                 Complaint::Absent
             }
-            // What is a member of this or another bridge already.
+            // The interface is already a member of this or another bridge.
             _ if rest.starts_with("BRDGADD ")
                 && (rest.ends_with(": File exists") || rest.ends_with(": Device busy")) =>
             {
@@ -77,7 +77,6 @@ fn one(line: &str) -> Complaint {
     if let Some(rest) = tool("rctl") {
         return match rest {
             _ if rest.starts_with("RACCT/RCTL present, but disabled") => Complaint::RacctOff,
-            // A kernel without it.
             _ if rest.starts_with("RACCT/RCTL support not present in kernel") => Complaint::RacctOff,
             _ if rest.starts_with("failed to remove rule ") && rest.ends_with(": No such process") => {
                 Complaint::Absent
@@ -105,7 +104,7 @@ fn one(line: &str) -> Complaint {
     Complaint::Unknown
 }
 
-/// A command failed: its object, its complaint, what to do.
+/// The error for a command that failed, with the command and its message as the source.
 pub(super) fn command_failed(object: impl Into<String>, outcome: &Outcome, hint: &str) -> HostError {
     let kind = match classify(&outcome.stderr) {
         Complaint::Busy | Complaint::Dying => HostErrorKind::Busy,
@@ -113,38 +112,34 @@ pub(super) fn command_failed(object: impl Into<String>, outcome: &Outcome, hint:
         Complaint::TimedOut => HostErrorKind::Timeout,
         _ => HostErrorKind::Failed,
     };
-    HostError::new(kind, object, format!("`{}`: {}", outcome.command, outcome.complaint()), hint)
+    HostError::new(kind, object, "the command failed", hint).caused_by(outcome.failed())
 }
 
-/// What a tool wrote cannot be read: nothing is concluded from it.
+/// A tool's output has an unexpected form, so it is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{tool}: cannot read {line:?}: {expected} was expected")]
+#[error("{line:?} instead of {expected}")]
 pub(super) struct Unreadable {
     /// The tool.
     pub(super) tool: &'static str,
     /// The line, or as much of it as fits.
     pub(super) line: String,
-    /// What should have been there.
+    /// The expected form.
     pub(super) expected: &'static str,
 }
 
-/// That line of that tool is not what it should be.
+/// The error for an unexpected line.
 pub(super) fn unreadable<T>(tool: &'static str, line: &str, expected: &'static str) -> Result<T, Unreadable> {
     Err(Unreadable { tool, line: line.chars().take(200).collect(), expected })
 }
 
 impl From<Unreadable> for HostError {
     fn from(error: Unreadable) -> HostError {
-        HostError::new(
-            HostErrorKind::Failed,
-            error.tool,
-            error.to_string(),
-            "this version of the tool speaks differently: report its output",
-        )
+        let hint = "this version of the tool has another output format: report its output";
+        HostError::new(HostErrorKind::Failed, error.tool, "unexpected output", hint).caused_by(error)
     }
 }
 
-/// The output, if it is whole: what was cut off in a line may mean anything.
+/// The output, if its last line is complete: a truncated line could mean anything.
 pub(super) fn whole<'a>(tool: &'static str, text: &'a str) -> Result<&'a str, Unreadable> {
     match text.is_empty() || text.ends_with('\n') {
         true => Ok(text),

@@ -1,4 +1,4 @@
-//! What is mounted below a clone, and unmounting it, deepest first.
+//! Lists and unmounts what is mounted below a clone, deepest first.
 
 use super::errors::{Complaint, Unreadable, classify, command_failed, unreadable, whole};
 use super::files::Folder;
@@ -25,7 +25,7 @@ pub(super) fn read(text: &str, own: &Path) -> Result<Vec<Mount>, Unreadable> {
         match one(line) {
             Some(mount) => found.push(mount),
             None if line.contains(own.as_ref()) || !line.contains('/') => {
-                return unreadable("mount", line, "source, place, kind, options and two numbers");
+                return unreadable("mount", line, "source, path, kind, options and two numbers");
             }
             None => {}
         }
@@ -50,7 +50,7 @@ fn one(line: &str) -> Option<Mount> {
     if kind.is_empty() || !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
         return None;
     }
-    // From the left: tabs if there are any, else the one place where a path can begin.
+    // From the left: tabs if there are any, else the only position where a path can begin.
     let (source, place) = match rest.split_once('\t') {
         Some((source, place)) => (source, place.trim_start_matches('\t')),
         None => {
@@ -65,7 +65,7 @@ fn one(line: &str) -> Option<Mount> {
     good.then(|| Mount { source: source.to_owned(), at: place.to_owned(), kind: kind.to_owned() })
 }
 
-/// The mounts below a clone's folder that are not its datasets, deepest first; of those at one place the last first.
+/// The mounts below a clone's folder that are not its datasets: deepest first, and at one path the newest first.
 pub(super) fn below<'a>(mounts: &'a [Mount], names: &SlotNames) -> Vec<&'a Mount> {
     let own = |mount: &Mount| {
         let rest = mount.source.strip_prefix(&names.dataset);
@@ -78,7 +78,7 @@ pub(super) fn below<'a>(mounts: &'a [Mount], names: &SlotNames) -> Vec<&'a Mount
     found
 }
 
-/// The same as the lifecycle sees it.
+/// The paths of these mounts, for the lifecycle.
 pub(super) fn observed(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
     below(mounts, names).into_iter().map(|mount| mount.at.clone()).collect()
 }
@@ -92,8 +92,8 @@ impl FreebsdState {
         Ok(read(outcome.text()?, &self.config.pool.clones_dir)?)
     }
 
-    /// Unmount everything below the clone. Every place is tried; the first refusal is the answer. The devices of a jail
-    /// that runs are left to jail(8), which takes them with the jail and would miss them.
+    /// Unmount everything below the clone. All paths are tried; the first error is returned. The devfs of a running jail is
+    /// left to jail(8), which unmounts it with the jail and would report it missing.
     pub(super) async fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let (mounts, jails) = tokio::try_join!(self.mounts(), self.jails())?;
         let runs = jails::of(&jails, names).is_some_and(|jail| !jail.dying);
@@ -108,34 +108,32 @@ impl FreebsdState {
         first
     }
 
-    async fn unmount_one(&self, names: &SlotNames, place: &str, how: Unmount) -> HostResult<()> {
-        refuse_links(names, place)?;
-        let outcome = self.tools.umount.with(commands::unmount(place, how == Unmount::Force)).run().await?;
+    async fn unmount_one(&self, names: &SlotNames, path: &str, how: Unmount) -> HostResult<()> {
+        refuse_links(names, path)?;
+        let outcome = self.tools.umount.with(commands::unmount(path, how == Unmount::Force)).run().await?;
         match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
             Complaint::Absent => Ok(()),
-            _ => {
-                Err(command_failed(place, &outcome, "find out who uses it: fstat -f, or wait for the reaper"))
-            }
+            _ => Err(command_failed(path, &outcome, "find its users with fstat -f; the reaper tries again")),
         }
     }
 }
 
-/// umount(8) follows links, and below a clone's root they are the clone's. None may lead to a mount of the host.
-fn refuse_links(names: &SlotNames, place: &str) -> HostResult<()> {
-    let wrong = |why: String| {
-        HostError::new(HostErrorKind::Failed, place, why, "unmount it by hand after a look at its folders")
+/// Refuse a path with a symbolic link: umount(8) follows links, and a clone's could lead to a mount of the host.
+fn refuse_links(names: &SlotNames, path: &str) -> HostResult<()> {
+    let failed = |why: String| {
+        HostError::new(HostErrorKind::Failed, path, why, "check its folders and unmount it by hand")
     };
-    let inside = Path::new(place).strip_prefix(conf::root(names)).unwrap_or(Path::new(""));
-    // Folders inside a clone may be anybody's; what counts is that the way is no link.
+    let inside = Path::new(path).strip_prefix(conf::root(names)).unwrap_or(Path::new(""));
+    // Folders inside a clone may have any owner. Only links are refused.
     let mut way = conf::root(names);
     for part in inside.components() {
         let name = part.as_os_str().to_string_lossy();
         match Folder::look_through(&way).and_then(|folder| folder.is_link(&name)) {
             Ok(false) => {}
-            Ok(true) => return Err(wrong(format!("{name} on the way to it is a link"))),
+            Ok(true) => return Err(failed(format!("{name} in its path is a symbolic link"))),
             Err(error) if error.is_absent() => return Ok(()),
-            Err(error) => return Err(wrong(error.to_string())),
+            Err(error) => return Err(failed("its path cannot be checked".to_owned()).caused_by(error)),
         }
         way.push(part);
     }
