@@ -1,18 +1,18 @@
-//! The one way in which hostd runs another program.
+//! Runs the system's tools. hostd starts other programs only here.
 //!
-//! A [`Tool`] is found once, in the folders that the configuration names (never in a caller's `PATH`), and only if nobody
-//! but root could have put it there. It gets its arguments as a list, a fixed environment, `/` as its folder, nothing to
-//! read, a process group of its own, a deadline, and room for so much output and no more. Whatever ends the run early (the
-//! deadline, too much output, a caller that drops the future) ends the whole group. A run that ends by itself leaves the
-//! group alone: `jail -c` starts daemons that must live on, and they may keep its pipes open, so what counts is what was
-//! written when the program itself ended.
+//! A [`Tool`] is located once, in the configured folders (never in a caller's `PATH`), and only if root alone can replace
+//! it. It runs without a shell, with a fixed environment, `/` as its working directory, an empty standard input, a process
+//! group of its own, a deadline and bounded output. The whole group is killed if the run is ended early: by the deadline,
+//! by too much output, or because the caller drops the future. A run that ends by itself leaves its group alone, because
+//! `jail -c` starts daemons that must survive it. They may keep the pipes open, so the output is what was written when the
+//! program itself ended.
 //!
-//! An exit code is an outcome, not an error: only the driver of a tool knows what its codes and words mean.
+//! An exit code is an outcome, not an error: only the caller knows what a tool's codes and messages mean.
 
 mod outcome;
 mod trusted;
 
-pub use outcome::{CommandError, Ended, Outcome, Problem};
+pub use outcome::{CommandError, CommandFailed, Ended, Outcome, Problem};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -28,12 +28,12 @@ use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 use tokio::process::Child;
 
-/// How long a command may take when nobody says.
+/// The default deadline of a command.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How much a command may write on each of its two outputs when its driver does not say.
+/// The default limit of a command's standard output and standard error, each.
 const MOST_OUTPUT: usize = 4 << 20;
-/// How long a group gets to end after it was asked to, and to disappear after it was killed.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// How long a process group gets after SIGTERM, and after SIGKILL.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Which tool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -66,22 +66,22 @@ impl Tools {
         Tools { folders: folders.into(), deadline: DEADLINE }
     }
 
-    /// How long each run of such a tool may take, unless it is told otherwise.
+    /// The deadline of each run, unless the command sets another.
     #[must_use]
     pub fn within(self, deadline: Duration) -> Tools {
         Tools { deadline, ..self }
     }
 
-    /// Find a tool. One that is missing or not to be trusted says so when it is run, and to who asks for its path.
+    /// Locate a tool. A tool that is missing or not trusted is reported by [`Tool::path`] and by each run.
     pub fn find(&self, name: &'static str) -> Tool {
-        let place = self.place(name).map(Into::into);
-        if let Err(error) = &place {
-            tracing::warn!(%error, "a tool cannot be used");
+        let path = self.locate(name).map(Into::into);
+        if let Err(error) = &path {
+            tracing::warn!(%error, "the tool cannot be used");
         }
-        Tool { name, place, search: self.search().into(), deadline: self.deadline }
+        Tool { name, path, search: self.search().into(), deadline: self.deadline }
     }
 
-    fn place(&self, name: &'static str) -> Result<PathBuf, ToolError> {
+    fn locate(&self, name: &'static str) -> Result<PathBuf, ToolError> {
         for folder in self.folders.iter() {
             let path = match folder.join(name).canonicalize() {
                 Ok(path) => path,
@@ -111,15 +111,15 @@ pub enum ToolError {
     Missing {
         /// The tool.
         name: &'static str,
-        /// Where it was looked for.
+        /// The folders that were searched.
         folders: String,
     },
-    /// Others could have changed it.
+    /// Users other than root can change it.
     #[error("{name} is not run as root: {why}")]
     Untrusted {
         /// The tool.
         name: &'static str,
-        /// Who could have.
+        /// The reason.
         why: String,
     },
 }
@@ -128,7 +128,7 @@ pub enum ToolError {
 #[derive(Debug, Clone)]
 pub struct Tool {
     name: &'static str,
-    place: Result<Arc<Path>, ToolError>,
+    path: Result<Arc<Path>, ToolError>,
     search: Arc<str>,
     deadline: Duration,
 }
@@ -141,7 +141,7 @@ impl Tool {
 
     /// Where it is.
     pub fn path(&self) -> Result<&Path, &ToolError> {
-        self.place.as_deref()
+        self.path.as_deref()
     }
 
     /// A run of it with these arguments.
@@ -197,36 +197,37 @@ impl Command {
     /// Run it to its end.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         let began = Instant::now();
-        // On the heap: a look at the host waits for many commands at once, and all of them in one future would not fit
-        // on a worker's stack.
-        let result = Box::pin(self.run_to_the_end(began)).await;
+        // Boxed: an inspection of the host awaits many commands at once, and their futures would overflow a worker's stack.
+        let result = Box::pin(self.run_to_end(began)).await;
         let milliseconds = began.elapsed().as_millis();
         match &result {
-            Ok(outcome) if outcome.success() => tracing::debug!(command = %self, milliseconds, "ran"),
+            Ok(outcome) if outcome.success() => {
+                tracing::debug!(command = %self, milliseconds, "the command succeeded")
+            }
             Ok(outcome) => {
                 let said = outcome.complaint();
-                tracing::debug!(command = %self, milliseconds, ended = %outcome.ended, said, "ran and refused");
+                tracing::debug!(command = %self, milliseconds, ended = %outcome.ended, said, "the command failed");
             }
-            Err(error) => tracing::debug!(%error, milliseconds, "did not run to its end"),
+            Err(error) => tracing::debug!(%error, milliseconds, "the command has no result"),
         }
         result
     }
 
-    async fn run_to_the_end(&self, began: Instant) -> Result<Outcome, CommandError> {
+    async fn run_to_end(&self, began: Instant) -> Result<Outcome, CommandError> {
         let problem = |problem| CommandError { tool: self.tool.name, command: self.to_string(), problem };
-        let lost = |error: io::Error| problem(Problem::Lost(error.to_string()));
-        let place = self.tool.place.as_deref().map_err(|error| problem(Problem::Tool(error.clone())))?;
-        let (mut stdout, out) = Collected::new(self.most_output).map_err(lost)?;
-        let (mut stderr, err) = Collected::new(self.most_output).map_err(lost)?;
-        let mut running = Running::start(place, &self.arguments, &self.tool.search, out, err)
-            .map_err(|error| problem(Problem::Start(error.to_string())))?;
+        let lost = |error: io::Error| problem(Problem::Lost(error));
+        let path = self.tool.path.as_deref().map_err(|error| problem(Problem::Tool(error.clone())))?;
+        let (mut stdout, out) = BoundedOutput::new(self.most_output).map_err(lost)?;
+        let (mut stderr, err) = BoundedOutput::new(self.most_output).map_err(lost)?;
+        let mut running = Running::start(path, &self.arguments, &self.tool.search, out, err)
+            .map_err(|error| problem(Problem::Start(error)))?;
         RUNS.get_or_create(&ToolLabel { tool: self.tool.name }).inc();
 
         let ended = {
             let reading = async {
-                match tokio::try_join!(stdout.follow(), stderr.follow()) {
+                match tokio::try_join!(stdout.read_until_closed(), stderr.read_until_closed()) {
                     Err(over) => over,
-                    // Both closed by a program that goes on: only its end or the deadline counts.
+                    // The program closed both and still runs: wait for its end or the deadline.
                     Ok(_) => std::future::pending().await,
                 }
             };
@@ -244,7 +245,7 @@ impl Command {
                 return Err(problem(why));
             }
         };
-        // What the program itself wrote is in the pipes by now; its children may write on, and are not waited for.
+        // All output of the program itself is in the pipes now. Its children may still write; that is not awaited.
         stdout.drain().and_then(|()| stderr.drain()).map_err(problem)?;
         Ok(Outcome {
             tool: self.tool.name,
@@ -257,18 +258,12 @@ impl Command {
     }
 }
 
-/// A program with its process group. Dropped before its end, the whole group is killed.
+/// A running program. Dropping it kills its whole process group.
 struct Running(Child);
 
 impl Running {
-    fn start(
-        place: &Path,
-        arguments: &[String],
-        search: &str,
-        out: Stdio,
-        err: Stdio,
-    ) -> io::Result<Running> {
-        tokio::process::Command::new(place)
+    fn start(path: &Path, arguments: &[String], search: &str, out: Stdio, err: Stdio) -> io::Result<Running> {
+        tokio::process::Command::new(path)
             .args(arguments)
             .env_clear()
             .envs([("PATH", search), ("LC_ALL", "C"), ("HOME", "/")])
@@ -282,17 +277,17 @@ impl Running {
             .map(Running)
     }
 
-    /// Ask the group to end, then end it.
+    /// End the group by SIGTERM, then SIGKILL.
     async fn end(&mut self) {
         for signal in [Signal::SIGTERM, Signal::SIGKILL] {
             self.signal(signal);
-            if tokio::time::timeout(LAST_WORDS, self.0.wait()).await.is_ok() && signal == Signal::SIGKILL {
+            if tokio::time::timeout(END_TIMEOUT, self.0.wait()).await.is_ok() && signal == Signal::SIGKILL {
                 return;
             }
         }
     }
 
-    /// Signal the group. Its number is nobody else's as long as its leader was not waited for.
+    /// Signal the group. Its number cannot be reused before its leader has been waited for.
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
             let _ = killpg(Pid::from_raw(group), signal);
@@ -307,37 +302,37 @@ impl Drop for Running {
 }
 
 /// One output of a program, with a bound.
-struct Collected {
+struct BoundedOutput {
     pipe: pipe::Receiver,
     bytes: Vec<u8>,
     most: usize,
-    /// There was more than that.
+    /// The program wrote more than that.
     over: bool,
 }
 
-impl Collected {
+impl BoundedOutput {
     /// The reading side, and the writing side for the program.
-    fn new(most: usize) -> io::Result<(Collected, Stdio)> {
+    fn new(most: usize) -> io::Result<(BoundedOutput, Stdio)> {
         let (writer, reader) = pipe::pipe()?;
         let writer = writer.into_blocking_fd()?;
-        Ok((Collected { pipe: reader, bytes: Vec::new(), most, over: false }, writer.into()))
+        Ok((BoundedOutput { pipe: reader, bytes: Vec::new(), most, over: false }, writer.into()))
     }
 
-    /// Read until everybody has closed the other side.
-    async fn follow(&mut self) -> Result<(), Problem> {
+    /// Read until all writers have closed the pipe.
+    async fn read_until_closed(&mut self) -> Result<(), Problem> {
         loop {
-            self.pipe.readable().await.map_err(|error| Problem::Lost(error.to_string()))?;
+            self.pipe.readable().await.map_err(Problem::Lost)?;
             let mut piece = [0; 8192];
             match self.pipe.try_read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(count) => self.take(&piece[..count])?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Problem::Lost(error.to_string())),
+                Err(error) => return Err(Problem::Lost(error)),
             }
         }
     }
 
-    /// Read what is there now. Asks the kernel and not the runtime, which may not have heard of the last bytes yet.
+    /// Read what the pipe holds now, by read(2): the runtime may not have been notified of the last bytes yet.
     fn drain(&mut self) -> Result<(), Problem> {
         self.take(&[])?;
         loop {
@@ -346,7 +341,7 @@ impl Collected {
                 Ok(0) | Err(nix::errno::Errno::EAGAIN) => return Ok(()),
                 Ok(count) => self.take(&piece[..count])?,
                 Err(nix::errno::Errno::EINTR) => {}
-                Err(error) => return Err(Problem::Lost(error.to_string())),
+                Err(error) => return Err(Problem::Lost(error.into())),
             }
         }
     }

@@ -1,8 +1,9 @@
-//! How a run of a tool ends, well or not.
+//! The result of running a tool.
 
 use super::ToolError;
 use crate::host::{HostError, HostErrorKind};
 use std::fmt;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What a program that ran to its end left behind.
+/// The result of a program that ran to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The tool's name.
@@ -43,21 +44,21 @@ pub struct Outcome {
     pub command: String,
     /// How it ended.
     pub ended: Ended,
-    /// What it wrote, byte by byte.
+    /// Its standard output.
     pub stdout: Vec<u8>,
-    /// What it complained about. Bytes that are no text are replaced.
+    /// Its standard error. Bytes that are not UTF-8 are replaced.
     pub stderr: String,
     /// How long it took.
     pub duration: Duration,
 }
 
 impl Outcome {
-    /// Exit code 0. Whether it did what it was asked to is another question.
+    /// Exit code 0. This does not prove that the command had its effect.
     pub fn success(&self) -> bool {
         self.ended == Ended::Code(0)
     }
 
-    /// What it wrote, if that is text.
+    /// Its standard output, if that is UTF-8.
     pub fn text(&self) -> Result<&str, CommandError> {
         std::str::from_utf8(&self.stdout).map_err(|_| CommandError {
             tool: self.tool,
@@ -66,49 +67,65 @@ impl Outcome {
         })
     }
 
-    /// How it ended and its complaint on one line, for errors.
+    /// Its standard error on one line, or how it ended if that is empty.
     pub fn complaint(&self) -> String {
         let words: Vec<&str> = self.stderr.split_whitespace().collect();
         match words.is_empty() {
-            true => format!("{} and no word of why", self.ended),
+            true => format!("{} and no error message", self.ended),
             false => words.join(" "),
         }
     }
+
+    /// The failure that this outcome reports, for the source of an error.
+    pub fn failed(&self) -> CommandFailed {
+        CommandFailed { command: self.command.clone(), complaint: self.complaint() }
+    }
 }
 
-/// A run without an outcome.
+/// A tool that ran to its end and reported a failure. Kept as the source of a [`HostError`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{command}: {problem}")]
+#[error("`{command}`: {complaint}")]
+pub struct CommandFailed {
+    /// The command.
+    pub command: String,
+    /// Its error message.
+    pub complaint: String,
+}
+
+/// A run that did not end by itself or whose output cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{command}")]
 pub struct CommandError {
     /// The tool's name.
     pub tool: &'static str,
     /// The command.
     pub command: String,
     /// What happened.
+    #[source]
     pub problem: Problem,
 }
 
-/// What can happen to a run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a run has no usable result.
+#[derive(Debug, thiserror::Error)]
 pub enum Problem {
     /// The tool is missing, or others could have changed it.
     #[error(transparent)]
     Tool(ToolError),
     /// The system did not start it.
-    #[error("cannot be started: {0}")]
-    Start(String),
-    /// It took too long and was ended.
-    #[error("took longer than {} s and was ended", .0.as_secs_f32())]
+    #[error("the program cannot be started")]
+    Start(#[source] io::Error),
+    /// It took too long and was killed.
+    #[error("the program took longer than {} s and was killed", .0.as_secs_f32())]
     Deadline(Duration),
-    /// It wrote too much and was ended.
-    #[error("wrote more than {0} bytes and was ended")]
+    /// It wrote too much and was killed.
+    #[error("the program wrote more than {0} bytes and was killed")]
     TooMuch(usize),
-    /// What it wrote is no text.
-    #[error("wrote something that is no text")]
+    /// Its output is not UTF-8.
+    #[error("the output is not UTF-8")]
     NoText,
-    /// Its end or its output could not be followed.
-    #[error("was lost sight of: {0}")]
-    Lost(String),
+    /// Waiting for it or reading its output failed.
+    #[error("waiting for the program or reading its output failed")]
+    Lost(#[source] io::Error),
 }
 
 impl From<CommandError> for HostError {
@@ -122,10 +139,10 @@ impl From<CommandError> for HostError {
                 "give the file and the folders above it to root, writable by nobody else",
             ),
             Problem::Deadline(_) => {
-                (HostErrorKind::Timeout, "look at the host's load, its disks and hostd's log")
+                (HostErrorKind::Timeout, "check the host's load, its disks and hostd's log")
             }
-            _ => (HostErrorKind::Failed, "run the command by hand and look at what it says"),
+            _ => (HostErrorKind::Failed, "run the command by hand and read its output"),
         };
-        HostError::new(kind, error.command, error.problem.to_string(), hint)
+        HostError::new(kind, error.command, "the command has no result", hint).caused_by(error.problem)
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::host::{HostError, HostErrorKind};
+use crate::host::{HostError, HostErrorKind, chain};
 
 fn sh() -> Tool {
     Tools::new(&["/bin".into()]).find("sh")
@@ -9,7 +9,7 @@ fn script(text: &str) -> Command {
     sh().with(["-c", text])
 }
 
-/// Whether a process is there and no corpse. `ps` knows on every system.
+/// Whether a process exists and is no zombie.
 fn lives(pid: i32) -> bool {
     let out =
         std::process::Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output().unwrap();
@@ -43,7 +43,7 @@ fn family(folder: &Path) -> (Command, impl Fn() -> Option<[i32; 2]> + use<>) {
 }
 
 #[tokio::test]
-async fn exit_code_and_both_outputs_are_told() {
+async fn exit_code_and_both_outputs_are_reported() {
     let outcome = script("echo out; echo err >&2; exit 3").run().await.unwrap();
     assert_eq!(outcome.ended, Ended::Code(3));
     assert!(!outcome.success());
@@ -51,16 +51,16 @@ async fn exit_code_and_both_outputs_are_told() {
     assert_eq!(outcome.complaint(), "err");
     assert!(outcome.command.starts_with("sh -c"), "{}", outcome.command);
     assert!(script("true").run().await.unwrap().success());
-    assert_eq!(script("exit 1").run().await.unwrap().complaint(), "exit code 1 and no word of why");
+    assert_eq!(script("exit 1").run().await.unwrap().complaint(), "exit code 1 and no error message");
 }
 
 #[tokio::test]
-async fn a_signal_is_an_end_too() {
+async fn an_end_by_a_signal_is_reported() {
     assert_eq!(script("kill -9 $$").run().await.unwrap().ended, Ended::Signal(9));
 }
 
 #[tokio::test]
-async fn nothing_of_our_environment_reaches_it() {
+async fn the_environment_is_not_inherited() {
     let outcome = script("env | sort; pwd; cat; ps -o pgid= -p $$ | tr -d ' '; echo $$").run().await.unwrap();
     let text = outcome.text().unwrap();
     let lines: Vec<&str> =
@@ -71,7 +71,7 @@ async fn nothing_of_our_environment_reaches_it() {
 }
 
 #[tokio::test]
-async fn arguments_are_no_shell_words() {
+async fn arguments_are_not_interpreted_by_a_shell() {
     let outcome =
         sh().with(["-c", "printf '%s\\n' \"$@\"", "sh", "a b", "$HOME", "", "*;`id`"]).run().await.unwrap();
     assert_eq!(outcome.text().unwrap(), "a b\n$HOME\n\n*;`id`\n");
@@ -79,19 +79,19 @@ async fn arguments_are_no_shell_words() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_the_whole_group() {
+async fn a_deadline_kills_the_whole_group() {
     let folder = tempfile::tempdir().unwrap();
     let (command, pids) = family(folder.path());
     // Long enough for the script to have written its PIDs on a loaded machine; it never ends by itself.
     let error = command.within(Duration::from_secs(5)).run().await.unwrap_err();
-    assert_eq!(error.problem, Problem::Deadline(Duration::from_secs(5)));
+    assert!(matches!(error.problem, Problem::Deadline(limit) if limit == Duration::from_secs(5)));
     assert_eq!(HostError::from(error).kind, HostErrorKind::Timeout);
     let pids = pids().expect("the script ran");
     until("the group is gone", || pids.iter().all(|pid| !lives(*pid))).await;
 }
 
 #[tokio::test]
-async fn a_dropped_run_ends_the_whole_group() {
+async fn a_dropped_run_kills_the_whole_group() {
     let folder = tempfile::tempdir().unwrap();
     let (command, pids) = family(folder.path());
     let run = tokio::spawn(command.run());
@@ -103,27 +103,27 @@ async fn a_dropped_run_ends_the_whole_group() {
 }
 
 #[tokio::test]
-async fn a_daemon_that_keeps_the_pipes_open_lives_and_is_not_waited_for() {
+async fn a_daemon_that_keeps_the_pipes_open_survives_and_is_not_awaited() {
     let outcome = script("sleep 1000 & echo $!").run().await.unwrap();
     let daemon: i32 = outcome.text().unwrap().trim().parse().unwrap();
-    assert!(lives(daemon), "what a command leaves behind on purpose stays");
+    assert!(lives(daemon), "a daemon that the command started survives it");
     nix::sys::signal::kill(Pid::from_raw(daemon), Signal::SIGKILL).unwrap();
 }
 
 #[tokio::test]
-async fn output_has_a_bound() {
+async fn output_is_bounded() {
     let exactly = script("head -c 70000 /dev/zero").at_most(70000);
     assert_eq!(exactly.run().await.unwrap().stdout.len(), 70000);
     for text in ["head -c 70001 /dev/zero", "head -c 70001 /dev/zero >&2", "yes"] {
         let error = script(text).at_most(70000).run().await.unwrap_err();
-        assert_eq!(error.problem, Problem::TooMuch(70000), "{text}");
+        assert!(matches!(error.problem, Problem::TooMuch(70000)), "{text}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_no_text() {
+async fn output_that_is_not_utf8_is_an_error() {
     let outcome = script("printf '\\377'; printf '\\377' >&2").run().await.unwrap();
-    assert_eq!(outcome.text().unwrap_err().problem, Problem::NoText);
+    assert!(matches!(outcome.text().unwrap_err().problem, Problem::NoText));
     assert_eq!(outcome.complaint(), "\u{fffd}");
 }
 
@@ -136,7 +136,7 @@ async fn a_tool_is_found_in_the_given_folders_only() {
     let error = missing.with(["-c", "true"]).run().await.unwrap_err();
     let error = HostError::from(error);
     assert_eq!(error.kind, HostErrorKind::NotReady);
-    assert!(error.message.contains(&folder.path().display().to_string()), "{error}");
+    assert!(chain(&error).contains(&folder.path().display().to_string()), "{error:?}");
     assert!(error.hint.contains("host.tool_folders"), "{}", error.hint);
 
     std::os::unix::fs::symlink("/bin/sh", folder.path().join("sh")).unwrap();
@@ -152,7 +152,7 @@ async fn a_tool_that_others_can_write_is_refused() {
     let file = folder.path().join("sh");
     std::fs::copy("/bin/sh", &file).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o777)).unwrap();
-    // The first folder decides: an untrusted tool does not give way to a later one of the same name.
+    // The first folder decides: an untrusted tool is not replaced by one of the same name in a later folder.
     let tool = Tools::new(&[folder.path().into(), "/bin".into()]).find("sh");
     assert!(matches!(tool.path(), Err(ToolError::Untrusted { .. })), "{tool:?}");
     let error = HostError::from(tool.with(["-c", "true"]).run().await.unwrap_err());

@@ -1,4 +1,4 @@
-//! Whether a file can be run as root: nobody but root, or the user that hostd is, could have put it there.
+//! Whether a file is safe to run: only root, or hostd's own user, can change or replace it.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,10 +8,10 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 const EXECUTABLE: u32 = 0o111;
 
-/// An executable file, given by its real path, that only its owner can change or replace. The error says what speaks
-/// against it.
+/// Check that only root or hostd's user can change or replace this executable, given by its real path. The error is the
+/// reason against it.
 pub(super) fn executable(path: &Path) -> Result<(), String> {
-    let file = looked_at(path)?;
+    let file = metadata(path)?;
     if !file.is_file() || file.permissions().mode() & EXECUTABLE == 0 {
         return Err(format!("{} is no executable file", path.display()));
     }
@@ -19,9 +19,9 @@ pub(super) fn executable(path: &Path) -> Result<(), String> {
         return Err(format!("{} can be written by others", path.display()));
     }
     owner(path, &file)?;
-    // Who may write to a folder may put another file in its place, except among others' files in a sticky one.
+    // A user who can write to a folder can replace the files in it, unless the folder is sticky.
     for folder in path.ancestors().skip(1) {
-        let seen = looked_at(folder)?;
+        let seen = metadata(folder)?;
         let mode = seen.permissions().mode();
         if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {
             return Err(format!("the folder {} can be written by others", folder.display()));
@@ -31,7 +31,7 @@ pub(super) fn executable(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn looked_at(path: &Path) -> Result<Metadata, String> {
+fn metadata(path: &Path) -> Result<Metadata, String> {
     path.symlink_metadata().map_err(|error| format!("{}: {error}", path.display()))
 }
 

@@ -3,7 +3,7 @@
 //! Most of the real ones are two transactions, and a crash between them leaves the first. They are
 //! two functions here: `begin_…` and the one that completes it. Each checks before it changes.
 
-use super::world::{Dying, Jail, Mark, Pair, Place, Storage, Stuck, Table, World};
+use super::world::{Dying, Jail, Mark, Pair, SlotObjects, Storage, Stuck, Table, World};
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ServiceEndpoint, Unmount};
@@ -50,12 +50,12 @@ impl World {
     // Storage: clone, then mark.
 
     pub(super) fn begin_storage(&mut self, spec: &CloneSpec, now: &Moment) -> HostResult<()> {
-        match &self.place(spec.names.slot).storage {
+        match &self.slot_mut(spec.names.slot).storage {
             Some(storage) if storage.mark.is(&spec.clone_id) => return Ok(()),
             Some(storage) => return Err(in_the_way(&storage.mark, &spec.names.dataset)),
             None => self.check_template(&spec.snapshot)?,
         }
-        self.place(spec.names.slot).storage = Some(Storage {
+        self.slot_mut(spec.names.slot).storage = Some(Storage {
             mark: Mark::Unmarked,
             snapshot: Some(spec.snapshot.clone()),
             quota: None,
@@ -68,7 +68,7 @@ impl World {
     }
 
     pub(super) fn mark_storage(&mut self, spec: &CloneSpec) -> HostResult<()> {
-        let Some(storage) = &mut self.place(spec.names.slot).storage else {
+        let Some(storage) = &mut self.slot_mut(spec.names.slot).storage else {
             return Err(failed(&spec.names.dataset, "does not exist", "create the clone again"));
         };
         storage.mark = Mark::Clone(spec.clone_id.clone());
@@ -78,9 +78,9 @@ impl World {
     }
 
     pub(super) fn begin_destroy_storage(&mut self, names: &SlotNames) -> HostResult<()> {
-        let place = self.place(names.slot);
-        let held = place.held();
-        let Some(storage) = &mut place.storage else { return Ok(()) };
+        let objects = self.slot_mut(names.slot);
+        let held = objects.held();
+        let Some(storage) = &mut objects.storage else { return Ok(()) };
         if storage.mark == Mark::Foreign {
             return Err(foreign(&names.dataset));
         }
@@ -93,16 +93,16 @@ impl World {
     }
 
     pub(super) fn destroy_storage(&mut self, names: &SlotNames) -> HostResult<()> {
-        self.place(names.slot).storage = None;
+        self.slot_mut(names.slot).storage = None;
         Ok(())
     }
 
     pub(super) fn begin_move_aside(&mut self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
-        let place = self.place(names.slot);
-        if place.storage.is_some() && place.jail.is_some() && !place.foreign_jail() {
+        let objects = self.slot_mut(names.slot);
+        if objects.storage.is_some() && objects.jail.is_some() && !objects.foreign_jail() {
             return Err(busy(&names.dataset, "a jail runs from it"));
         }
-        match &mut place.storage {
+        match &mut objects.storage {
             None => Ok(()),
             Some(storage) if storage.mark.is(id) => Ok(()),
             Some(storage) if storage.mark == Mark::Unmarked => {
@@ -115,7 +115,7 @@ impl World {
 
     /// A rename without unmounting: it works on busy storage, and mounts below stay where they are.
     pub(super) fn move_aside(&mut self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
-        if let Some(storage) = self.place(names.slot).storage.take() {
+        if let Some(storage) = self.slot_mut(names.slot).storage.take() {
             self.aside.insert(id.clone(), storage);
         }
         Ok(())
@@ -136,45 +136,45 @@ impl World {
     // Limits: one rule for each, by the jail's name.
 
     pub(super) fn begin_limits(&mut self, spec: &CloneSpec) -> HostResult<()> {
-        let place = self.place(spec.names.slot);
-        place.refuse_foreign_jail(&spec.names)?;
-        if place.limits != Some(spec.limits) {
-            place.limits = Some(first_rule(&spec.limits));
+        let objects = self.slot_mut(spec.names.slot);
+        objects.refuse_foreign_jail(&spec.names)?;
+        if objects.limits != Some(spec.limits) {
+            objects.limits = Some(first_rule(&spec.limits));
         }
         Ok(())
     }
 
     pub(super) fn set_limits(&mut self, spec: &CloneSpec) -> HostResult<()> {
-        self.place(spec.names.slot).limits = Some(spec.limits);
+        self.slot_mut(spec.names.slot).limits = Some(spec.limits);
         Ok(())
     }
 
     pub(super) fn begin_remove_limits(&mut self, names: &SlotNames) -> HostResult<()> {
-        let place = self.place(names.slot);
-        place.refuse_foreign_jail(names)?;
-        place.limits = place.limits.map(|limits| first_rule(&limits));
+        let objects = self.slot_mut(names.slot);
+        objects.refuse_foreign_jail(names)?;
+        objects.limits = objects.limits.map(|limits| first_rule(&limits));
         Ok(())
     }
 
     pub(super) fn remove_limits(&mut self, names: &SlotNames) -> HostResult<()> {
-        self.place(names.slot).limits = None;
+        self.slot_mut(names.slot).limits = None;
         Ok(())
     }
 
     // The interface pair: made, then named, described and configured.
 
     pub(super) fn begin_network(&mut self, spec: &CloneSpec) -> HostResult<()> {
-        let place = self.place(spec.names.slot);
-        match &place.network {
+        let objects = self.slot_mut(spec.names.slot);
+        match &objects.network {
             Some(pair) if pair.mark.is(&spec.clone_id) => {}
             Some(pair) => return Err(in_the_way(&pair.mark, &spec.names.epair_host)),
-            None => place.network = Some(half_pair()),
+            None => objects.network = Some(half_pair()),
         }
         Ok(())
     }
 
     pub(super) fn complete_network(&mut self, spec: &CloneSpec) -> HostResult<()> {
-        let Some(pair) = &mut self.place(spec.names.slot).network else {
+        let Some(pair) = &mut self.slot_mut(spec.names.slot).network else {
             let hint = "create the clone again";
             return Err(failed(&spec.names.epair_host, "interface does not exist", hint));
         };
@@ -184,7 +184,7 @@ impl World {
     }
 
     pub(super) fn begin_remove_network(&mut self, names: &SlotNames) -> HostResult<()> {
-        let Some(pair) = &mut self.place(names.slot).network else { return Ok(()) };
+        let Some(pair) = &mut self.slot_mut(names.slot).network else { return Ok(()) };
         if pair.mark == Mark::Foreign {
             return Err(foreign(&names.epair_host));
         }
@@ -193,7 +193,7 @@ impl World {
     }
 
     pub(super) fn remove_network(&mut self, names: &SlotNames) -> HostResult<()> {
-        self.place(names.slot).network = None;
+        self.slot_mut(names.slot).network = None;
         Ok(())
     }
 
@@ -235,46 +235,46 @@ impl World {
 
     pub(super) fn begin_jail(&mut self, spec: &CloneSpec) -> HostResult<()> {
         let names = &spec.names;
-        let place = self.place(names.slot);
-        match &place.jail {
+        let objects = self.slot_mut(names.slot);
+        match &objects.jail {
             Some(jail) if jail.mark.is(&spec.clone_id) => return Ok(()),
             Some(_) => return Err(foreign(names.name.as_str())),
             None => {}
         }
         let ours = |storage: &Storage| storage.mark.is(&spec.clone_id) && storage.mounted;
-        if !place.storage.as_ref().is_some_and(ours) {
+        if !objects.storage.as_ref().is_some_and(ours) {
             let folder = names.folder.display().to_string();
             return Err(failed(&folder, "No such file or directory", "create the clone again"));
         }
-        if !place.network.as_ref().is_some_and(|pair| pair.mark.is(&spec.clone_id) && pair.complete()) {
+        if !objects.network.as_ref().is_some_and(|pair| pair.mark.is(&spec.clone_id) && pair.complete()) {
             let hint = "create the clone again";
             return Err(failed(&names.epair_clone, "interface does not exist", hint));
         }
         for mount in JAIL_MOUNTS {
-            place.mounts.entry(mount.to_owned()).or_insert(Stuck::No);
+            objects.mounts.entry(mount.to_owned()).or_insert(Stuck::No);
         }
         Ok(())
     }
 
     pub(super) fn start_jail(&mut self, spec: &CloneSpec) -> HostResult<()> {
         let jid = self.number();
-        let place = self.place(spec.names.slot);
-        if place.jail.is_none() {
+        let objects = self.slot_mut(spec.names.slot);
+        if objects.jail.is_none() {
             let mark = Mark::Clone(spec.clone_id.clone());
             let processes = BTreeSet::new();
-            place.jail =
+            objects.jail =
                 Some(Jail { jid, mark, processes, ignores_term: false, service_ready: false, frozen: false });
         }
-        if let Some(pair) = &mut place.network {
+        if let Some(pair) = &mut objects.network {
             pair.in_jail = true;
         }
         Ok(())
     }
 
     pub(super) fn begin_stop_jail(&mut self, names: &SlotNames) -> HostResult<()> {
-        let place = self.place(names.slot);
-        place.refuse_foreign_jail(names)?;
-        if let Some(jail) = &mut place.jail {
+        let objects = self.slot_mut(names.slot);
+        objects.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut objects.jail {
             jail.processes.clear();
             (jail.service_ready, jail.frozen) = (false, false);
         }
@@ -283,10 +283,10 @@ impl World {
 
     /// `jail -r`: its mounts go with it, its interface comes back to the host.
     pub(super) fn stop_jail(&mut self, names: &SlotNames) -> HostResult<()> {
-        let place = self.place(names.slot);
-        if place.jail.is_some() {
-            place.mounts.retain(|_, stuck| *stuck != Stuck::No);
-            place.end_jail();
+        let objects = self.slot_mut(names.slot);
+        if objects.jail.is_some() {
+            objects.mounts.retain(|_, stuck| *stuck != Stuck::No);
+            objects.end_jail();
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl World {
 
     pub(super) fn begin_service(&mut self, spec: &CloneSpec) -> HostResult<()> {
         let pids: Vec<u32> = (0..SERVICE_PROCESSES).map(|_| self.number()).collect();
-        match &mut self.place(spec.names.slot).jail {
+        match &mut self.slot_mut(spec.names.slot).jail {
             Some(jail) if jail.mark.is(&spec.clone_id) => {
                 if jail.processes.is_empty() {
                     jail.processes.extend(pids);
@@ -310,7 +310,7 @@ impl World {
     /// Ready: and, being a browser, with a connection if it may have one.
     pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         let names = &spec.names;
-        match &mut self.place(names.slot).jail {
+        match &mut self.slot_mut(names.slot).jail {
             Some(jail) if !jail.processes.is_empty() => jail.service_ready = true,
             _ => return Err(failed(names.name.as_str(), "the service ended", "see the clone's log")),
         }
@@ -322,9 +322,9 @@ impl World {
 
     /// The service is asked to stop. Processes that ignore SIGTERM, and frozen ones, stay.
     pub(super) fn begin_end_processes(&mut self, names: &SlotNames) -> HostResult<()> {
-        let place = self.place(names.slot);
-        place.refuse_foreign_jail(names)?;
-        if let Some(jail) = &mut place.jail {
+        let objects = self.slot_mut(names.slot);
+        objects.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut objects.jail {
             jail.service_ready = false;
             if !jail.ignores_term && !jail.frozen {
                 jail.processes.pop_first();
@@ -335,7 +335,7 @@ impl World {
 
     /// The processes that are left are killed, frozen ones too.
     pub(super) fn end_processes(&mut self, names: &SlotNames) -> HostResult<()> {
-        if let Some(jail) = &mut self.place(names.slot).jail {
+        if let Some(jail) = &mut self.slot_mut(names.slot).jail {
             jail.processes.clear();
             (jail.service_ready, jail.frozen) = (false, false);
         }
@@ -343,9 +343,9 @@ impl World {
     }
 
     pub(super) fn set_frozen(&mut self, names: &SlotNames, frozen: bool) -> HostResult<()> {
-        let place = self.place(names.slot);
-        place.refuse_foreign_jail(names)?;
-        if let Some(jail) = &mut place.jail {
+        let objects = self.slot_mut(names.slot);
+        objects.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut objects.jail {
             jail.frozen = frozen;
         }
         Ok(())
@@ -354,26 +354,26 @@ impl World {
     // Mounts below the clone, deepest first.
 
     pub(super) fn begin_unmount(&mut self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let place = self.place(names.slot);
-        if place.foreign_storage() {
+        let objects = self.slot_mut(names.slot);
+        if objects.foreign_storage() {
             return Err(foreign(&names.folder.display().to_string()));
         }
-        let deepest = place.mounts.iter().rev().find(|(_, stuck)| place.goes(**stuck, how));
+        let deepest = objects.mounts.iter().rev().find(|(_, stuck)| objects.goes(**stuck, how));
         if let Some(deepest) = deepest.map(|(path, _)| path.clone()) {
-            place.mounts.remove(&deepest);
+            objects.mounts.remove(&deepest);
         }
         Ok(())
     }
 
     pub(super) fn unmount(&mut self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let place = self.place(names.slot);
-        let mut mounts = std::mem::take(&mut place.mounts);
-        mounts.retain(|_, stuck| !place.goes(*stuck, how));
-        place.mounts = mounts;
-        if let (Unmount::Force, Some(storage)) = (how, &mut place.storage) {
+        let objects = self.slot_mut(names.slot);
+        let mut mounts = std::mem::take(&mut objects.mounts);
+        mounts.retain(|_, stuck| !objects.goes(*stuck, how));
+        objects.mounts = mounts;
+        if let (Unmount::Force, Some(storage)) = (how, &mut objects.storage) {
             storage.forced = true;
         }
-        match place.mounts.keys().next_back() {
+        match objects.mounts.keys().next_back() {
             Some(left) => Err(busy(&names.folder.join(left).display().to_string(), "Device busy")),
             None => Ok(()),
         }
@@ -399,7 +399,7 @@ fn first_rule(limits: &Limits) -> Limits {
     Limits { memory_bytes: limits.memory_bytes, ..Limits::default() }
 }
 
-impl Place {
+impl SlotObjects {
     fn refuse_foreign_jail(&self, names: &SlotNames) -> HostResult<()> {
         if self.foreign_jail() { Err(foreign(names.name.as_str())) } else { Ok(()) }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 macro_rules! host_calls {
-    ($($name:ident $word:literal $effect:literal;)*) => {
+    ($($name:ident $method:literal $effect:literal;)*) => {
         /// The calls of the host trait, one for each method that can fail or take time.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[allow(missing_docs)]
@@ -17,8 +17,8 @@ macro_rules! host_calls {
             pub const ALL: &'static [HostCall] = &[$(HostCall::$name,)*];
 
             /// The method's name.
-            pub fn word(self) -> &'static str {
-                match self { $(HostCall::$name => $word,)* }
+            pub fn name(self) -> &'static str {
+                match self { $(HostCall::$name => $method,)* }
             }
 
             /// Whether it changes the host; the others only look.
@@ -59,7 +59,7 @@ host_calls! {
 
 impl fmt::Display for HostCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 
@@ -147,7 +147,7 @@ pub(super) struct FaultBook {
 
 /// What shall happen to one call.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Verdict {
+pub(super) struct PlannedFault {
     pub(super) fault: Option<FaultKind>,
     pub(super) crash: Option<When>,
 }
@@ -171,7 +171,7 @@ impl FaultBook {
     }
 
     /// Count a call and say what shall happen to it. The fault asked for first strikes first.
-    pub(super) fn strike(&mut self, call: HostCall, slot: Option<Slot>) -> Verdict {
+    pub(super) fn strike(&mut self, call: HostCall, slot: Option<Slot>) -> PlannedFault {
         self.calls += 1;
         let crash = self.crash.take_if(|(at, _)| *at == self.calls).map(|(_, when)| when);
         let strikes = |fault: &Fault| {
@@ -182,7 +182,7 @@ impl FaultBook {
             fault.kind
         });
         self.faults.retain(|fault| fault.times > 0);
-        Verdict { fault, crash }
+        PlannedFault { fault, crash }
     }
 }
 

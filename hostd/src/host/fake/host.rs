@@ -1,7 +1,7 @@
 //! The host trait on the model: latency, faults and crashes around each effect.
 
 use super::effects::service;
-use super::faults::{FaultKind, HostCall, SimulatedCrash, Verdict, When, injected};
+use super::faults::{FaultKind, HostCall, PlannedFault, SimulatedCrash, When, injected};
 use super::world::World;
 use super::{FakeHost, lock};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, Severity, SnapshotName};
@@ -21,47 +21,47 @@ use std::sync::atomic::Ordering;
 struct Call {
     call: HostCall,
     slot: Option<Slot>,
-    verdict: Verdict,
+    planned: PlannedFault,
 }
 
 impl FakeHost {
     fn now(&self) -> Moment {
-        lock(&self.shared.clock).now()
+        lock(&self.state.clock).now()
     }
 
     /// Half of the latency. A process that is dead by then does nothing any more.
     async fn wait(&self) {
-        let half = *lock(&self.shared.latency) / 2;
+        let half = *lock(&self.state.latency) / 2;
         if !half.is_zero() {
             tokio::time::sleep(half).await;
         }
-        if self.process != self.shared.process.load(Ordering::SeqCst) {
+        if self.process != self.state.process.load(Ordering::SeqCst) {
             pending::<()>().await;
         }
     }
 
     async fn enter(&self, call: HostCall, slot: Option<Slot>) -> HostResult<Call> {
         self.wait().await;
-        let verdict = lock(&self.shared.faults).strike(call, slot);
-        if verdict.crash == Some(When::Before) {
+        let planned = lock(&self.state.faults).strike(call, slot);
+        if planned.crash == Some(When::Before) {
             panic_any(SimulatedCrash);
         }
-        match verdict.fault {
+        match planned.fault {
             Some(FaultKind::FailBefore(kind)) => return Err(injected(call, slot, kind)),
             Some(FaultKind::Hang) => pending().await,
             Some(FaultKind::Delay(time)) => tokio::time::sleep(time).await,
             Some(FaultKind::Crash(When::Before)) => panic_any(SimulatedCrash),
             _ => {}
         }
-        Ok(Call { call, slot, verdict })
+        Ok(Call { call, slot, planned })
     }
 
     async fn leave<T>(&self, entered: Call, result: HostResult<T>) -> HostResult<T> {
-        let Call { call, slot, verdict } = entered;
-        if verdict.crash == Some(When::After) {
+        let Call { call, slot, planned } = entered;
+        if planned.crash == Some(When::After) {
             panic_any(SimulatedCrash);
         }
-        match verdict.fault {
+        match planned.fault {
             Some(FaultKind::FailAfter(kind)) => result.and(Err(injected(call, slot, kind))),
             Some(FaultKind::HangAfter) => pending().await,
             Some(FaultKind::Crash(When::After)) => panic_any(SimulatedCrash),
@@ -83,11 +83,11 @@ impl FakeHost {
     {
         let entered = self.enter(call, slot).await?;
         if let (Some(FaultKind::DyingPolls(polls)), HostCall::StopJail, Some(slot)) =
-            (entered.verdict.fault, call, slot)
+            (entered.planned.fault, call, slot)
         {
             self.make_dying(slot, polls);
         }
-        let result = match entered.verdict.fault {
+        let result = match entered.planned.fault {
             Some(FaultKind::Lie) => Ok(lie),
             Some(FaultKind::Half) => {
                 self.transact(&begin).and(Err(injected(call, slot, HostErrorKind::Failed)))
@@ -112,7 +112,7 @@ impl FakeHost {
     }
 
     fn transact<T>(&self, change: impl FnOnce(&mut World) -> HostResult<T>) -> HostResult<T> {
-        lock(&self.shared.store).change(change).map_err(lost)?
+        lock(&self.state.store).change(change).map_err(lost)?
     }
 
     /// A look. Only a dying jail is changed by being looked at.
@@ -124,7 +124,7 @@ impl FakeHost {
     ) -> HostResult<T> {
         let entered = self.enter(call, slot).await?;
         self.wait().await;
-        let result = lock(&self.shared.store).look_at(look).map_err(lost).flatten();
+        let result = lock(&self.state.store).look_at(look).map_err(lost).flatten();
         self.leave(entered, result).await
     }
 }
@@ -169,23 +169,23 @@ impl Host for FakeHost {
 
     async fn inventory(&self) -> HostResult<Inventory> {
         let now = self.now();
-        self.observe(HostCall::Inventory, None, |world| Ok(world.inventory(&self.shared.pool, &now))).await
+        self.observe(HostCall::Inventory, None, |world| Ok(world.inventory(&self.state.slots, &now))).await
     }
 
     async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let now = self.now();
-        let look = |world: &mut World| Ok(world.observe(&self.shared.pool, names.slot, parts, &now));
+        let look = |world: &mut World| Ok(world.observe(&self.state.slots, names.slot, parts, &now));
         self.observe(HostCall::Look, Some(names.slot), look).await
     }
 
-    /// As if the jail needed files, limits and the interface pair, and nothing needed the place in the table.
+    /// As if the jail needed files, limits and the interface pair, and nothing needed the objects in the table.
     fn waits_for(&self, part: Part, earlier: Part) -> bool {
         let needed = match part {
             Part::Jail | Part::Service => earlier != Part::Egress,
             Part::Egress => earlier == Part::Network,
             _ => false,
         };
-        needed || !self.shared.at_once.load(Ordering::SeqCst)
+        needed || !self.state.at_once.load(Ordering::SeqCst)
     }
 
     async fn egress_health(&self) -> HostResult<EgressHealth> {
@@ -265,8 +265,9 @@ impl Host for FakeHost {
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
-        let look =
-            |world: &mut World| Ok(world.place(names.slot).jail.as_ref().is_some_and(|jail| jail.answers()));
+        let look = |world: &mut World| {
+            Ok(world.slot_mut(names.slot).jail.as_ref().is_some_and(|jail| jail.answers()))
+        };
         self.observe(HostCall::ServiceAnswers, Some(names.slot), look).await
     }
 

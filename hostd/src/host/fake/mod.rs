@@ -34,13 +34,13 @@ use world::World;
 /// The fake host. Clones of it share one world.
 #[derive(Clone)]
 pub struct FakeHost {
-    shared: Arc<Shared>,
+    state: Arc<FakeState>,
     /// Which of the simulated processes holds this handle.
     process: u64,
 }
 
-struct Shared {
-    pool: Slots,
+struct FakeState {
+    slots: Slots,
     store: Mutex<Store>,
     faults: Mutex<FaultBook>,
     clock: Mutex<Arc<dyn Clock>>,
@@ -52,14 +52,14 @@ struct Shared {
 
 impl FakeHost {
     /// A host in memory, with the template's snapshots `default` and `v2` and a sound firewall.
-    pub fn new(pool: Slots) -> Self {
-        Self::with(pool, Store::in_memory(), Duration::ZERO)
+    pub fn new(slots: Slots) -> Self {
+        Self::with(slots, Store::in_memory(), Duration::ZERO)
     }
 
     /// A host kept in this folder, which other processes may use at the same time. Every effect is
     /// durable against `kill -9` at once and atomic. `latency_ms` in the folder sets the latency; a file
     /// `in_memory` keeps the host in memory after all.
-    pub fn persistent(pool: Slots, dir: &Path) -> io::Result<Self> {
+    pub fn persistent(slots: Slots, dir: &Path) -> io::Result<Self> {
         // A benchmark of hostd must not measure how the model is written to disk.
         let store = match dir.join("in_memory").exists() {
             true => Store::in_memory(),
@@ -70,13 +70,13 @@ impl FakeHost {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Duration::ZERO,
             Err(error) => return Err(error),
         };
-        Ok(Self::with(pool, store, latency))
+        Ok(Self::with(slots, store, latency))
     }
 
-    fn with(pool: Slots, store: Store, latency: Duration) -> Self {
+    fn with(slots: Slots, store: Store, latency: Duration) -> Self {
         let clock = SystemClock::new().expect("the system tells which boot it is in");
-        let shared = Shared {
-            pool,
+        let state = FakeState {
+            slots,
             store: Mutex::new(store),
             faults: Mutex::default(),
             clock: Mutex::new(Arc::new(clock)),
@@ -84,60 +84,60 @@ impl FakeHost {
             at_once: AtomicBool::new(false),
             process: AtomicU64::new(0),
         };
-        FakeHost { shared: Arc::new(shared), process: 0 }
+        FakeHost { state: Arc::new(state), process: 0 }
     }
 
     /// Take ages from this clock instead of the system's.
     pub fn set_clock(&self, clock: Arc<dyn Clock>) {
-        *lock(&self.shared.clock) = clock;
+        *lock(&self.state.clock) = clock;
     }
 
     /// How long every call takes; half of it lies between the two transactions of an effect.
     pub fn set_latency(&self, per_call: Duration) {
-        *lock(&self.shared.latency) = per_call;
+        *lock(&self.state.latency) = per_call;
     }
 
     /// Parts that do not need each other may be made at the same time from now on.
     pub fn make_parts_at_once(&self) {
-        self.shared.at_once.store(true, Ordering::SeqCst);
+        self.state.at_once.store(true, Ordering::SeqCst);
     }
 
     /// Ask for a fault.
     pub fn inject(&self, fault: Fault) {
-        lock(&self.shared.faults).inject(fault);
+        lock(&self.state.faults).inject(fault);
     }
 
     /// Forget all faults and crashes that were asked for and did not strike yet.
     pub fn clear_faults(&self) {
-        lock(&self.shared.faults).clear();
+        lock(&self.state.faults).clear();
     }
 
     /// How many calls of the host trait there were, effects and looks.
     pub fn calls(&self) -> u64 {
-        lock(&self.shared.faults).calls()
+        lock(&self.state.faults).calls()
     }
 
     /// Panic with [`SimulatedCrash`] at the n-th call from now; 1 is the next.
     pub fn crash_at_call(&self, n: u64, when: When) {
-        lock(&self.shared.faults).crash_at_call(n, when);
+        lock(&self.state.faults).crash_at_call(n, when);
     }
 
     /// The handle for the process after a crash. Calls through earlier handles never answer from now
     /// on, as those of a dead process: what its other tasks had under way stays as far as it was.
     pub fn restarted(&self) -> FakeHost {
-        let process = self.shared.process.fetch_add(1, Ordering::SeqCst) + 1;
-        FakeHost { shared: self.shared.clone(), process }
+        let process = self.state.process.fetch_add(1, Ordering::SeqCst) + 1;
+        FakeHost { state: self.state.clone(), process }
     }
 
     /// Every object on the host that is neither foreign nor the template's or the rules', as
     /// `kind name`, such as `storage browsertask001`; what is aside or dying included.
     pub fn ours(&self) -> BTreeSet<String> {
-        self.read(|world| world.ours(&self.shared.pool))
+        self.read(|world| world.objects(&self.state.slots))
     }
 
     /// The planted foreign objects that are still there and unchanged.
     pub fn foreign(&self) -> BTreeSet<String> {
-        self.read(|world| world.foreign(&self.shared.pool))
+        self.read(|world| world.foreign(&self.state.slots))
     }
 
     /// The members of the table.
@@ -151,7 +151,7 @@ impl FakeHost {
     }
 
     fn read<R>(&self, read: impl FnOnce(&World) -> R) -> R {
-        lock(&self.shared.store).look(read).expect("the folder of the fake world can be read")
+        lock(&self.state.store).look(read).expect("the folder of the fake world can be read")
     }
 }
 

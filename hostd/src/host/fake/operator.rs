@@ -1,7 +1,7 @@
 //! The hand that meddles: what administrators, other tools, kernels and reboots do to a host.
 
 use super::effects::{JAIL_MOUNTS, half_pair};
-use super::world::{Jail, Mark, Pair, Place, Planted, Storage, Stuck, Table, World};
+use super::world::{Jail, Mark, Pair, Planted, SlotObjects, Storage, Stuck, Table, World};
 use super::{FakeHost, lock};
 use crate::api::{Limits, SnapshotName};
 use crate::host::Part;
@@ -14,15 +14,15 @@ impl FakeHost {
     /// what is aside, and foreign storage stay. The rules are loaded at boot if they can be.
     pub fn reboot(&self) {
         self.meddle(|world| {
-            for place in world.places.values_mut() {
-                if place.foreign_storage() {
+            for objects in world.slots.values_mut() {
+                if objects.foreign_storage() {
                     // Its owner's fstab brings its mounts back.
-                    let (storage, mounts) = (place.storage.take(), std::mem::take(&mut place.mounts));
-                    *place = Place { storage, mounts, ..Place::default() };
+                    let (storage, mounts) = (objects.storage.take(), std::mem::take(&mut objects.mounts));
+                    *objects = SlotObjects { storage, mounts, ..SlotObjects::default() };
                     continue;
                 }
-                *place = Place { storage: place.storage.take(), ..Place::default() };
-                if let Some(storage) = &mut place.storage {
+                *objects = SlotObjects { storage: objects.storage.take(), ..SlotObjects::default() };
+                if let Some(storage) = &mut objects.storage {
                     (storage.mounted, storage.busy_tries, storage.forced) = (true, 0, false);
                 }
             }
@@ -87,9 +87,9 @@ impl FakeHost {
     /// The jail is removed by hand: its mounts, limits and member stay, its interface comes back.
     pub fn kill_jail(&self, slot: Slot) {
         self.meddle(|world| {
-            let place = world.place(slot);
-            if !place.foreign_jail() {
-                place.end_jail();
+            let objects = world.slot_mut(slot);
+            if !objects.foreign_jail() {
+                objects.end_jail();
             }
         });
     }
@@ -97,9 +97,9 @@ impl FakeHost {
     /// A foreign jail is stopped by whoever started it.
     pub fn stop_foreign_jail(&self, slot: Slot) {
         self.meddle(|world| {
-            let place = world.place(slot);
-            if place.foreign_jail() {
-                (place.jail, place.limits) = (None, None);
+            let objects = world.slot_mut(slot);
+            if objects.foreign_jail() {
+                (objects.jail, objects.limits) = (None, None);
                 world.planted.retain(|(at, planted)| *at != slot || !matches!(planted, Planted::Jail { .. }));
             }
         });
@@ -108,16 +108,16 @@ impl FakeHost {
     /// The interface pair is destroyed by hand.
     pub fn remove_interface(&self, slot: Slot) {
         self.meddle(|world| {
-            world.place(slot).network.take_if(|pair| pair.mark != Mark::Foreign);
+            world.slot_mut(slot).network.take_if(|pair| pair.mark != Mark::Foreign);
         });
     }
 
     /// The limits are removed by hand.
     pub fn remove_limits_of(&self, slot: Slot) {
         self.meddle(|world| {
-            let place = world.place(slot);
-            if !place.foreign_jail() {
-                place.limits = None;
+            let objects = world.slot_mut(slot);
+            if !objects.foreign_jail() {
+                objects.limits = None;
             }
         });
     }
@@ -125,13 +125,13 @@ impl FakeHost {
     /// One end of a pair with the slot's name and no mark, if there is no interface.
     pub fn add_stray_interface(&self, slot: Slot) {
         self.meddle(|world| {
-            world.place(slot).network.get_or_insert_with(half_pair);
+            world.slot_mut(slot).network.get_or_insert_with(half_pair);
         });
     }
 
     /// So many tries to destroy the slot's storage find it busy, by force or not.
     pub fn make_busy(&self, slot: Slot, tries: u32) {
-        self.meddle(|world| match &mut world.place(slot).storage {
+        self.meddle(|world| match &mut world.slot_mut(slot).storage {
             Some(storage) if storage.mark != Mark::Foreign => storage.busy_tries = tries,
             _ => {}
         });
@@ -142,26 +142,26 @@ impl FakeHost {
     pub fn stick_mount(&self, slot: Slot, until_force: bool) {
         let how = if until_force { Stuck::UntilForce } else { Stuck::Always };
         self.meddle(|world| {
-            let place = world.place(slot);
-            if place.storage.is_some() && !place.foreign_storage() {
-                place.mounts.insert(JAIL_MOUNTS[0].to_owned(), how);
+            let objects = world.slot_mut(slot);
+            if objects.storage.is_some() && !objects.foreign_storage() {
+                objects.mounts.insert(JAIL_MOUNTS[0].to_owned(), how);
             }
         });
     }
 
     /// Stuck mounts of the slot can be unmounted again.
     pub fn unstick_mount(&self, slot: Slot) {
-        self.meddle(|world| world.place(slot).mounts.values_mut().for_each(|stuck| *stuck = Stuck::No));
+        self.meddle(|world| world.slot_mut(slot).mounts.values_mut().for_each(|stuck| *stuck = Stuck::No));
     }
 
     /// The slot's jail stays dying for so many looks after it is stopped or killed.
     pub fn make_dying(&self, slot: Slot, polls: u32) {
-        self.meddle(|world| world.place(slot).dying_after_stop = polls);
+        self.meddle(|world| world.slot_mut(slot).dying_after_stop = polls);
     }
 
     /// The processes in the slot's jail end by KILL only.
     pub fn ignore_term(&self, slot: Slot) {
-        self.meddle(|world| match &mut world.place(slot).jail {
+        self.meddle(|world| match &mut world.slot_mut(slot).jail {
             Some(jail) if jail.mark != Mark::Foreign => jail.ignores_term = true,
             _ => {}
         });
@@ -169,7 +169,7 @@ impl FakeHost {
 
     /// The storage loses its mark, as if hostd had died between clone and mark.
     pub fn forget_mark(&self, slot: Slot) {
-        self.meddle(|world| match &mut world.place(slot).storage {
+        self.meddle(|world| match &mut world.slot_mut(slot).storage {
             Some(storage) if storage.mark != Mark::Foreign => storage.mark = Mark::Unmarked,
             _ => {}
         });
@@ -177,7 +177,7 @@ impl FakeHost {
 
     /// The browser in the slot's jail ends; the jail stays.
     pub fn kill_browser(&self, slot: Slot) {
-        self.meddle(|world| match &mut world.place(slot).jail {
+        self.meddle(|world| match &mut world.slot_mut(slot).jail {
             Some(jail) if jail.mark != Mark::Foreign => {
                 jail.processes.pop_last();
                 jail.service_ready = false;
@@ -188,7 +188,7 @@ impl FakeHost {
 
     /// Somebody freezes the slot's jail by hand, or lets it go on.
     pub fn set_frozen(&self, slot: Slot, frozen: bool) {
-        self.meddle(|world| match &mut world.place(slot).jail {
+        self.meddle(|world| match &mut world.slot_mut(slot).jail {
             Some(jail) if jail.mark != Mark::Foreign => jail.frozen = frozen,
             _ => {}
         });
@@ -197,8 +197,8 @@ impl FakeHost {
     /// The jails that are frozen.
     pub fn frozen(&self) -> BTreeSet<Slot> {
         self.read(|world| {
-            let frozen = |place: &Place| place.jail.as_ref().is_some_and(|jail| jail.frozen);
-            world.places.iter().filter(|(_, place)| frozen(place)).map(|(slot, _)| *slot).collect()
+            let frozen = |objects: &SlotObjects| objects.jail.as_ref().is_some_and(|jail| jail.frozen);
+            world.slots.iter().filter(|(_, objects)| frozen(objects)).map(|(slot, _)| *slot).collect()
         })
     }
 
@@ -218,12 +218,12 @@ impl FakeHost {
     /// (whose folder is elsewhere) with limits and a process, or an interface pair. Answers false, and
     /// plants nothing, where something is already.
     pub fn plant_foreign(&self, slot: Slot, part: Part) -> bool {
-        let created = lock(&self.shared.clock).now().stamp();
+        let created = lock(&self.state.clock).now().stamp();
         self.meddle(|world| {
             let (jid, pid) = (world.number(), world.number());
-            let place = world.place(slot);
+            let objects = world.slot_mut(slot);
             let planted = match part {
-                Part::Storage if place.storage.is_none() && place.mounts.is_empty() => {
+                Part::Storage if objects.storage.is_none() && objects.mounts.is_empty() => {
                     let storage = Storage {
                         mark: Mark::Foreign,
                         snapshot: None,
@@ -233,11 +233,11 @@ impl FakeHost {
                         busy_tries: 0,
                         forced: false,
                     };
-                    place.storage = Some(storage.clone());
-                    place.mounts = BTreeMap::from([("data".to_owned(), Stuck::No)]);
-                    Planted::Storage { storage, mounts: place.mounts.clone() }
+                    objects.storage = Some(storage.clone());
+                    objects.mounts = BTreeMap::from([("data".to_owned(), Stuck::No)]);
+                    Planted::Storage { storage, mounts: objects.mounts.clone() }
                 }
-                Part::Network if place.network.is_none() => {
+                Part::Network if objects.network.is_none() => {
                     let pair = Pair {
                         mark: Mark::Foreign,
                         host_end: true,
@@ -245,10 +245,10 @@ impl FakeHost {
                         configured: true,
                         in_jail: false,
                     };
-                    Planted::Network(place.network.insert(pair).clone())
+                    Planted::Network(objects.network.insert(pair).clone())
                 }
-                Part::Jail if place.jail.is_none() && place.limits.is_none() => {
-                    place.limits = Some(Limits { memory_bytes: Some(1 << 30), ..Limits::default() });
+                Part::Jail if objects.jail.is_none() && objects.limits.is_none() => {
+                    objects.limits = Some(Limits { memory_bytes: Some(1 << 30), ..Limits::default() });
                     let jail = Jail {
                         jid,
                         mark: Mark::Foreign,
@@ -257,8 +257,8 @@ impl FakeHost {
                         service_ready: false,
                         frozen: false,
                     };
-                    place.jail = Some(jail.clone());
-                    Planted::Jail { jail, limits: place.limits }
+                    objects.jail = Some(jail.clone());
+                    Planted::Jail { jail, limits: objects.limits }
                 }
                 _ => return false,
             };
@@ -268,6 +268,6 @@ impl FakeHost {
     }
 
     pub(super) fn meddle<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
-        lock(&self.shared.store).change(change).expect("the folder of the fake world can be written")
+        lock(&self.state.store).change(change).expect("the folder of the fake world can be written")
     }
 }

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::time::SystemTime;
 
-fn pool() -> Slots {
+fn numbered_slots() -> Slots {
     Slots::new(&PoolConfig { last_slot: 9, ..PoolConfig::default() }).unwrap()
 }
 
@@ -20,7 +20,7 @@ fn slot() -> Slot {
 
 fn spec() -> CloneSpec {
     CloneSpec {
-        names: pool().names(slot()),
+        names: numbered_slots().names(slot()),
         clone_id: CloneId::random(),
         snapshot: "default".parse().unwrap(),
         limits: Limits {
@@ -34,7 +34,7 @@ fn spec() -> CloneSpec {
 }
 
 fn host() -> FakeHost {
-    FakeHost::new(pool())
+    FakeHost::new(numbered_slots())
 }
 
 /// The ensures in the order of a create.
@@ -338,7 +338,7 @@ async fn a_crash_strikes_at_its_call_and_a_fault_at_its_slot_and_times() {
     let crash = AssertUnwindSafe(host.egress_health()).catch_unwind().await;
     assert!(crash.unwrap_err().is::<SimulatedCrash>());
 
-    let other = pool().names(Slot::new(2).unwrap());
+    let other = numbered_slots().names(Slot::new(2).unwrap());
     let kind = FaultKind::FailBefore(HostErrorKind::Failed);
     host.inject(Fault { call: HostCall::StopJail, slot: Some(slot()), times: 2, kind });
     host.stop_jail(&other).await.unwrap();
@@ -478,7 +478,7 @@ async fn another_identity_is_refused() {
         };
         assert_eq!(refused.kind, expected, "{ensure}");
     }
-    assert_eq!(world(&host).places, before.places);
+    assert_eq!(world(&host).slots, before.slots);
 }
 
 #[tokio::test]
@@ -534,7 +534,7 @@ async fn foreign_objects_are_refused_by_every_effect_and_never_change() {
 
     host.ignore_term(slot());
     assert_eq!(host.foreign(), planted);
-    host.meddle(|world| world.place(slot()).limits = None);
+    host.meddle(|world| world.slot_mut(slot()).limits = None);
     assert!(!host.foreign().contains("jail browsertask001"), "a changed one is missing");
     host.reboot();
     assert_eq!(host.foreign(), BTreeSet::from(["storage browsertask001".to_owned()]));
@@ -599,7 +599,7 @@ async fn losing_the_firewall_shows_and_is_repaired() {
 #[tokio::test]
 async fn a_stray_member_is_seen_in_its_slot() {
     let host = host();
-    host.add_stray_member(pool().names(slot()).ip);
+    host.add_stray_member(numbered_slots().names(slot()).ip);
     let inventory = host.inventory().await.unwrap();
     assert_eq!(inventory.clones[&slot()].parts(), [Part::Egress]);
     assert_eq!(host.ours(), BTreeSet::from(["member browsertask001".to_owned()]));
@@ -648,25 +648,28 @@ async fn a_persistent_world_survives_its_process_and_half_a_write() {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec();
     {
-        let host = FakeHost::persistent(pool(), dir.path()).unwrap();
+        let host = FakeHost::persistent(numbered_slots(), dir.path()).unwrap();
         make(&host, &spec).await;
         host.plant_foreign(Slot::new(2).unwrap(), Part::Storage);
         host.make_dying(slot(), 2);
     }
-    // A process died while it wrote: the torn file is beside the world, never in its place.
-    std::fs::write(dir.path().join("world.json.tmp"), b"{\"places\":{\"1\":{\"stor").unwrap();
-    let host = FakeHost::persistent(pool(), dir.path()).unwrap();
+    // A process died while it wrote: the torn file is beside the world, never in its objects.
+    std::fs::write(dir.path().join("world.json.tmp"), b"{\"slots\":{\"1\":{\"stor").unwrap();
+    let host = FakeHost::persistent(numbered_slots(), dir.path()).unwrap();
     assert_eq!(seen(&host, &spec).await.parts(), Part::ALL);
     assert_eq!(host.foreign(), BTreeSet::from(["storage browsertask002".to_owned()]));
     host.stop_jail(&spec.names).await.unwrap();
     assert!(seen(&host, &spec).await.jail.unwrap().dying);
     drop(host);
-    let host = FakeHost::persistent(pool(), dir.path()).unwrap();
+    let host = FakeHost::persistent(numbered_slots(), dir.path()).unwrap();
     assert!(seen(&host, &spec).await.jail.unwrap().dying, "the second of its two looks");
     assert_eq!(seen(&host, &spec).await.jail, None);
 
     std::fs::write(dir.path().join("world.json"), b"{").unwrap();
-    assert!(FakeHost::persistent(pool(), dir.path()).is_err(), "a torn world is an error, not a new world");
+    assert!(
+        FakeHost::persistent(numbered_slots(), dir.path()).is_err(),
+        "a torn world is an error, not a new world"
+    );
 }
 
 #[tokio::test]
@@ -674,8 +677,8 @@ async fn processes_that_share_a_folder_see_each_others_changes() {
     let dir = tempfile::tempdir().unwrap();
     let spec = spec();
     let (daemon, test) = (
-        FakeHost::persistent(pool(), dir.path()).unwrap(),
-        FakeHost::persistent(pool(), dir.path()).unwrap(),
+        FakeHost::persistent(numbered_slots(), dir.path()).unwrap(),
+        FakeHost::persistent(numbered_slots(), dir.path()).unwrap(),
     );
     daemon.ensure_storage(&spec).await.unwrap();
     assert_eq!(test.ours(), BTreeSet::from(["storage browsertask001".to_owned()]));
@@ -688,7 +691,7 @@ async fn latency_is_spent_in_every_call() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("latency_ms"), "40\n").unwrap();
     let spec = spec();
-    let host = FakeHost::persistent(pool(), dir.path()).unwrap();
+    let host = FakeHost::persistent(numbered_slots(), dir.path()).unwrap();
     for wanted in HostCall::ALL.iter().copied() {
         let start = tokio::time::Instant::now();
         let _ = call(&host, wanted, &spec).await;

@@ -96,7 +96,7 @@ pub(super) struct Dying {
 
 /// All that is there of one slot, apart from the firewall's share.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct SlotObjects {
     pub(super) storage: Option<Storage>,
     /// Mounts below the clone's folder, by their path below it.
     pub(super) mounts: BTreeMap<String, Stuck>,
@@ -164,7 +164,7 @@ pub(super) enum Planted {
 /// The whole host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct World {
-    pub(super) places: BTreeMap<Slot, Place>,
+    pub(super) slots: BTreeMap<Slot, SlotObjects>,
     pub(super) aside: BTreeMap<CloneId, Storage>,
     pub(super) firewall: Firewall,
     /// The template's snapshots and how often each was made anew.
@@ -178,7 +178,7 @@ impl World {
         let template = |name: &str| SnapshotName::try_from(name.to_owned()).expect("a valid snapshot name");
         let table = Table { members: BTreeSet::new(), referenced: true };
         World {
-            places: BTreeMap::new(),
+            slots: BTreeMap::new(),
             aside: BTreeMap::new(),
             firewall: Firewall {
                 rules: true,
@@ -193,8 +193,8 @@ impl World {
         }
     }
 
-    pub(super) fn place(&mut self, slot: Slot) -> &mut Place {
-        self.places.entry(slot).or_default()
+    pub(super) fn slot_mut(&mut self, slot: Slot) -> &mut SlotObjects {
+        self.slots.entry(slot).or_default()
     }
 
     /// A jail's or process's number, never used twice.
@@ -204,92 +204,92 @@ impl World {
     }
 
     pub(super) fn anything_dying(&self) -> bool {
-        self.places.values().any(|place| !place.dying.is_empty())
+        self.slots.values().any(|objects| !objects.dying.is_empty())
     }
 
     /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
     pub(super) fn observe(
         &mut self,
-        pool: &Slots,
+        names: &Slots,
         slot: Slot,
         parts: &[Part],
         now: &Moment,
     ) -> ObservedClone {
-        let ip = pool.names(slot).ip;
+        let ip = names.names(slot).ip;
         let (member, connected) = (self.firewall.is_member(ip), self.firewall.states.contains(&ip));
         let mut seen = ObservedClone::default();
-        let mut empty = Place::default();
-        let place = self.places.get_mut(&slot).unwrap_or(&mut empty);
+        let mut empty = SlotObjects::default();
+        let objects = self.slots.get_mut(&slot).unwrap_or(&mut empty);
         for part in parts {
             match part {
                 Part::Storage => {
-                    seen.storage = place.storage.as_ref().map(|storage| storage.seen(now));
+                    seen.storage = objects.storage.as_ref().map(|storage| storage.seen(now));
                 }
-                Part::Mounts => seen.mounts = place.mounts.keys().cloned().collect(),
-                Part::Limits => seen.limits = place.limits,
-                Part::Network => seen.network = place.network.as_ref().map(Pair::seen),
+                Part::Mounts => seen.mounts = objects.mounts.keys().cloned().collect(),
+                Part::Limits => seen.limits = objects.limits,
+                Part::Network => seen.network = objects.network.as_ref().map(Pair::seen),
                 Part::Egress => (seen.egress, seen.connections) = (member, connected),
                 Part::Jail => {
-                    seen.jail = place.look_at_jail();
-                    seen.frozen = place.jail.as_ref().is_some_and(|jail| jail.frozen);
+                    seen.jail = objects.look_at_jail();
+                    seen.frozen = objects.jail.as_ref().is_some_and(|jail| jail.frozen);
                 }
                 Part::Processes => {
                     seen.processes =
-                        place.jail.as_ref().map(|jail| jail.processes.clone()).unwrap_or_default();
+                        objects.jail.as_ref().map(|jail| jail.processes.clone()).unwrap_or_default();
                 }
-                Part::Service => seen.service_ready = place.jail.as_ref().is_some_and(Jail::answers),
+                Part::Service => seen.service_ready = objects.jail.as_ref().is_some_and(Jail::answers),
             }
         }
         seen
     }
 
     /// Look at everything. Whether services answer is not part of it.
-    pub(super) fn inventory(&mut self, pool: &Slots, now: &Moment) -> Inventory {
+    pub(super) fn inventory(&mut self, names: &Slots, now: &Moment) -> Inventory {
         let members = self.firewall.table.iter().flat_map(|table| &table.members);
         let stray =
-            members.chain(&self.firewall.states).filter_map(|ip| pool.slot_of_address(IpAddr::V4(*ip)));
-        let slots: BTreeSet<Slot> = self.places.keys().copied().chain(stray).collect();
-        let clones = slots.into_iter().map(|slot| (slot, self.observe(pool, slot, Part::ALL, now)));
+            members.chain(&self.firewall.states).filter_map(|ip| names.slot_of_address(IpAddr::V4(*ip)));
+        let slots: BTreeSet<Slot> = self.slots.keys().copied().chain(stray).collect();
+        let clones = slots.into_iter().map(|slot| (slot, self.observe(names, slot, Part::ALL, now)));
         let clones = clones.filter(|(_, seen)| !seen.is_absent()).collect();
         Inventory { clones, aside: self.aside.keys().cloned().collect(), egress: self.firewall.health() }
     }
 
     /// Every object that hostd made, or that could only be hostd's, as `kind name`.
-    pub(super) fn ours(&self, pool: &Slots) -> BTreeSet<String> {
+    pub(super) fn objects(&self, names: &Slots) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
-        for (slot, place) in &self.places {
-            let name = pool.name(*slot);
+        for (slot, objects) in &self.slots {
+            let name = names.name(*slot);
             let mut note = |kind: &str, detail: &str| all.insert(format!("{kind} {name}{detail}"));
             // What is mounted below a foreign folder is foreign with it.
-            if !place.foreign_storage() {
-                if place.storage.is_some() {
+            if !objects.foreign_storage() {
+                if objects.storage.is_some() {
                     note("storage", "");
                 }
-                for mount in place.mounts.keys() {
+                for mount in objects.mounts.keys() {
                     note("mount", &format!("/{mount}"));
                 }
             }
-            if place.network.as_ref().is_some_and(|pair| pair.mark != Mark::Foreign) {
+            if objects.network.as_ref().is_some_and(|pair| pair.mark != Mark::Foreign) {
                 note("network", "");
             }
-            for dying in &place.dying {
+            for dying in &objects.dying {
                 note("dying", &format!(" {}", dying.jid));
             }
             // The rules and processes of a foreign jail are foreign with it.
-            if !place.foreign_jail() {
-                if let Some(jail) = &place.jail {
+            if !objects.foreign_jail() {
+                if let Some(jail) = &objects.jail {
                     note("jail", "");
                     for pid in &jail.processes {
                         note("process", &format!(" {pid}"));
                     }
                 }
-                if place.limits.is_some() {
+                if objects.limits.is_some() {
                     note("limits", "");
                 }
             }
         }
-        let by_address = |ip: &Ipv4Addr| match pool.slot_of_address(IpAddr::V4(*ip)) {
-            Some(slot) => pool.name(slot).to_string(),
+        let by_address = |ip: &Ipv4Addr| match names.slot_of_address(IpAddr::V4(*ip)) {
+            Some(slot) => names.name(slot).to_string(),
             None => ip.to_string(),
         };
         let members = self.firewall.table.iter().flat_map(|table| &table.members);
@@ -300,25 +300,25 @@ impl World {
     }
 
     /// The foreign objects that are as they were planted.
-    pub(super) fn foreign(&self, pool: &Slots) -> BTreeSet<String> {
+    pub(super) fn foreign(&self, names: &Slots) -> BTreeSet<String> {
         let untouched = self.planted.iter().filter_map(|(slot, planted)| {
-            let place = self.places.get(slot)?;
+            let objects = self.slots.get(slot)?;
             let (kind, same) = match planted {
                 Planted::Storage { storage, mounts } => {
-                    ("storage", place.storage.as_ref() == Some(storage) && place.mounts == *mounts)
+                    ("storage", objects.storage.as_ref() == Some(storage) && objects.mounts == *mounts)
                 }
-                Planted::Network(pair) => ("network", place.network.as_ref() == Some(pair)),
+                Planted::Network(pair) => ("network", objects.network.as_ref() == Some(pair)),
                 Planted::Jail { jail, limits } => {
-                    ("jail", place.jail.as_ref() == Some(jail) && place.limits == *limits)
+                    ("jail", objects.jail.as_ref() == Some(jail) && objects.limits == *limits)
                 }
             };
-            same.then(|| format!("{kind} {}", pool.name(*slot)))
+            same.then(|| format!("{kind} {}", names.name(*slot)))
         });
         untouched.collect()
     }
 }
 
-impl Place {
+impl SlotObjects {
     pub(super) fn foreign_storage(&self) -> bool {
         self.storage.as_ref().is_some_and(|storage| storage.mark == Mark::Foreign)
     }

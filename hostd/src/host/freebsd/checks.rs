@@ -1,15 +1,15 @@
-//! Everything a create needs, looked at one by one, each with what to do about it.
+//! Checks everything a create needs, each with its fix, for `hostctl doctor`.
 
 use super::interfaces::Interface;
-use super::{Inner, settings};
+use super::{FreebsdState, settings};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::JailDriver;
-use crate::host::HostError;
+use crate::host::{HostError, chain};
 use ipnet::IpNet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// 2025-01-01: a clock before this was never set, and every certificate looks wrong to the browser.
+/// 2025-01-01. A clock before this was never set, and the browser would reject every certificate.
 const PLAUSIBLE_TIME: u64 = 1_735_689_600;
 pub(super) fn finding(
     check: &str,
@@ -25,10 +25,10 @@ pub(super) fn good(check: &str, message: impl Into<String>) -> Finding {
 }
 
 fn failed(check: &str, error: &HostError) -> Finding {
-    finding(check, Severity::Error, error.to_string(), &error.hint)
+    finding(check, Severity::Error, chain(error), &error.hint)
 }
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn checks(&self) -> Vec<Finding> {
         let (settings, interfaces, jails) = tokio::join!(self.settings(), self.interfaces(), self.jails());
         let mut findings = vec![root()];
@@ -71,7 +71,7 @@ impl Inner {
             .filter_map(|tool| tool.path().err().map(ToString::to_string))
             .collect();
         match missing.is_empty() {
-            true => vec![good("tools", "all tools are there and root's own")],
+            true => vec![good("tools", "all tools exist and only root can change them")],
             false => missing
                 .into_iter()
                 .map(|why| {
@@ -87,7 +87,7 @@ impl Inner {
 
     fn bridge(&self, all: &[Interface]) -> Finding {
         let name = &self.network.bridge;
-        let (gateway, prefix) = (self.pool.gateway(), self.pool.subnet().prefix_len());
+        let (gateway, prefix) = (self.slots.gateway(), self.slots.subnet().prefix_len());
         let make = format!("ifconfig bridge create name {name}; ifconfig {name} inet {gateway}/{prefix} up");
         let Some(bridge) = self.network.bridge(all) else {
             return finding("bridge", Severity::Error, format!("there is no interface {name}"), make);
@@ -112,7 +112,7 @@ impl Inner {
         let foreign: Vec<&str> = bridge
             .members
             .keys()
-            .filter(|member| self.network.slot_of(&self.pool, member).is_none())
+            .filter(|member| self.network.slot_of(&self.slots, member).is_none())
             .map(String::as_str)
             .collect();
         let open: Vec<&str> = bridge
@@ -189,7 +189,7 @@ impl Inner {
         }
     }
 
-    /// Every member must be one clone's own address: a whole network in the table would let everybody out.
+    /// Every member must be the address of one clone: a network in the table would grant egress to all of it.
     async fn table(&self) -> Finding {
         let table = &self.egress.policy.set;
         let members = match self.members().await {
@@ -198,7 +198,7 @@ impl Inner {
         };
         let own = |member: &&IpNet| {
             member.prefix_len() == member.max_prefix_len()
-                && self.pool.slot_of_address(member.addr()).is_some()
+                && self.slots.slot_of_address(member.addr()).is_some()
         };
         let strange: Vec<String> =
             members.iter().filter(|member| !own(member)).map(IpNet::to_string).collect();
@@ -207,7 +207,7 @@ impl Inner {
             false => finding(
                 "table",
                 Severity::Error,
-                format!("<{table}> lets out what is no clone: {}", strange.join(", ")),
+                format!("<{table}> has members that are no clones: {}", strange.join(", ")),
                 format!("pfctl -t {table} -T delete {}", strange.join(" ")),
             ),
         }
@@ -224,7 +224,7 @@ impl Inner {
         }
     }
 
-    /// The ruleset is part of the system's configuration; its number is all that can be looked at without devfs's tool.
+    /// Only the declaration of the ruleset is checked, because the loaded rulesets need devfs(8).
     fn ruleset(&self) -> Finding {
         let number = self.config.freebsd.devfs_ruleset;
         let files = ["/etc/devfs.rules", "/etc/defaults/devfs.rules"];
@@ -255,7 +255,7 @@ impl Inner {
             [("console_logs", &freebsd.console_logs), ("clones_dir", &self.config.pool.clones_dir)]
         {
             findings.push(match owned(folder) {
-                Ok(()) => good(check, format!("{} is root's own", folder.display())),
+                Ok(()) => good(check, format!("{} belongs to root", folder.display())),
                 Err(why) => {
                     let fix = format!("install -d -o root -g wheel -m 0750 {}", folder.display());
                     finding(check, Severity::Error, why, fix)
@@ -281,20 +281,20 @@ impl Inner {
         findings
     }
 
-    /// What is on the host of this pool's: all of it should belong to a clone that `hostctl ls` shows.
+    /// The slots with objects on the host. `hostctl ls` should show a clone for each.
     async fn objects(&self) -> Finding {
         let seen = match self.inventory().await {
             Ok(seen) => seen,
             Err(error) => return failed("objects", &error),
         };
-        let names: Vec<String> = seen.clones.keys().map(|slot| self.pool.name(*slot).to_string()).collect();
+        let names: Vec<String> = seen.clones.keys().map(|slot| self.slots.name(*slot).to_string()).collect();
         let aside = match seen.aside.len() {
             0 => String::new(),
-            count => format!("; {count} stores are aside"),
+            count => format!("; {count} datasets are moved aside"),
         };
         let message = match names.is_empty() {
-            true => "no clone and nothing of one is on this host".to_owned(),
-            false => format!("of these slots something is here: {}", names.join(", ")),
+            true => "no slot has objects on this host".to_owned(),
+            false => format!("these slots have objects on this host: {}", names.join(", ")),
         };
         good("objects", message + &aside)
     }

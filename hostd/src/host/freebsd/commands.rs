@@ -11,28 +11,28 @@ use std::path::Path;
 /// Arguments, without the tool.
 pub(super) type Arguments = Vec<String>;
 
-fn words<const N: usize>(words: [&str; N]) -> Arguments {
+fn arguments<const N: usize>(words: [&str; N]) -> Arguments {
     words.map(str::to_owned).into()
 }
 
 /// What is looked at of every jail, dying ones too. As JSON all of it is text, whatever the jail put into its name.
 pub(super) fn list_jails() -> Arguments {
-    words(["-d", "--libxo", "json", "name", "path", "jid", "dying", "vnet", "host.hostuuid"])
+    arguments(["-d", "--libxo", "json", "name", "path", "jid", "dying", "vnet", "host.hostuuid"])
 }
 
 /// Every interface of the host, the bridge with its members among them.
 pub(super) fn list_interfaces() -> Arguments {
-    words(["-a"])
+    arguments(["-a"])
 }
 
 /// Every process with the jail it is in. No column holds anything that a clone can choose.
 pub(super) fn list_processes() -> Arguments {
-    words(["-axo", "pid,jid,state"])
+    arguments(["-axo", "pid,jid,state"])
 }
 
 /// Every mount.
 pub(super) fn list_mounts() -> Arguments {
-    words(["-p"])
+    arguments(["-p"])
 }
 
 /// Every resource rule.
@@ -42,14 +42,14 @@ pub(super) fn list_limits() -> Arguments {
 
 /// All of a clone's limits at once. Rules are kept by the jail's name, so this works before there is a jail.
 pub(super) fn add_limits(rules: Vec<String>) -> Arguments {
-    let mut line = words(["-a"]);
+    let mut line = arguments(["-a"]);
     line.extend(rules);
     line
 }
 
 /// Every rule of a clone, whoever made it.
 pub(super) fn remove_limits(names: &SlotNames) -> Arguments {
-    words(["-r", &format!("jail:{}", names.name)])
+    arguments(["-r", &format!("jail:{}", names.name)])
 }
 
 /// The slot's own number among the pairs, so that no scan has to find a free one.
@@ -67,7 +67,7 @@ pub(super) fn mark(clone_id: &CloneId) -> String {
 pub(super) fn create_pair(base: u32, names: &SlotNames, clone_id: &CloneId) -> Arguments {
     let mac = names.mac_host.to_string();
     let mark = mark(clone_id);
-    words([
+    arguments([
         &pair(base, names),
         "create",
         "ether",
@@ -83,64 +83,64 @@ pub(super) fn create_pair(base: u32, names: &SlotNames, clone_id: &CloneId) -> A
 /// The clone's end gets its address and name. It is given to the jail by jail(8).
 pub(super) fn name_clone_end(base: u32, names: &SlotNames) -> Arguments {
     let end = format!("{}b", pair(base, names));
-    words([&end, "ether", &names.mac_clone.to_string(), "name", &names.epair_clone])
+    arguments([&end, "ether", &names.mac_clone.to_string(), "name", &names.epair_clone])
 }
 
 /// Attach the host's end. Private members never hear each other, and PF would not see it if they did.
 pub(super) fn attach(bridge: &str, names: &SlotNames) -> Arguments {
-    words([bridge, "addm", &names.epair_host, "private", &names.epair_host])
+    arguments([bridge, "addm", &names.epair_host, "private", &names.epair_host])
 }
 
 /// Destroy an interface; of a pair this takes both ends, wherever they are.
 pub(super) fn destroy_interface(name: &str) -> Arguments {
-    words([name, "destroy"])
+    arguments([name, "destroy"])
 }
 
 /// The emergency brake, and its release.
 pub(super) fn set_bridge(bridge: &str, up: bool) -> Arguments {
-    words([bridge, if up { "up" } else { "down" }])
+    arguments([bridge, if up { "up" } else { "down" }])
 }
 
 /// Start a jail by its own file.
 pub(super) fn start_jail(conf: &Path, names: &SlotNames) -> Arguments {
-    words(["-q", "-f", &conf.to_string_lossy(), "-c", names.name.as_str()])
+    arguments(["-q", "-f", &conf.to_string_lossy(), "-c", names.name.as_str()])
 }
 
 /// Stop a jail by its own file: TERM, `stop.timeout`, KILL, and its mounts go.
 pub(super) fn stop_jail(conf: &Path, names: &SlotNames) -> Arguments {
-    words(["-q", "-f", &conf.to_string_lossy(), "-r", names.name.as_str()])
+    arguments(["-q", "-f", &conf.to_string_lossy(), "-r", names.name.as_str()])
 }
 
 /// Remove a jail without its file: everything in it is killed at once, its mounts stay.
 pub(super) fn remove_jail(names: &SlotNames) -> Arguments {
-    words(["-q", "-R", names.name.as_str()])
+    arguments(["-q", "-R", names.name.as_str()])
 }
 
 /// The same two by Bastille.
 pub(super) fn bastille(what: &str, names: &SlotNames) -> Arguments {
-    words([what, names.name.as_str()])
+    arguments([what, names.name.as_str()])
 }
 
 /// Ask the browser service to stop, by the clone's own rc.d. What it answers is the clone's word and counts nothing.
 pub(super) fn stop_service(names: &SlotNames) -> Arguments {
-    words([names.name.as_str(), "/usr/sbin/service", super::conf::SERVICE, "onestop"])
+    arguments([names.name.as_str(), "/usr/sbin/service", super::conf::SERVICE, "onestop"])
 }
 
 /// Signal processes that are proven to be in the clone.
 pub(super) fn signal(word: &str, pids: impl IntoIterator<Item = u32>) -> Arguments {
-    let mut line = words([&format!("-{word}")]);
+    let mut line = arguments([&format!("-{word}")]);
     line.extend(pids.into_iter().map(|pid| pid.to_string()));
     line
 }
 
 /// Unmount one place.
-pub(super) fn unmount(place: &str, force: bool) -> Arguments {
-    if force { words(["-f", place]) } else { words([place]) }
+pub(super) fn unmount(path: &str, force: bool) -> Arguments {
+    if force { arguments(["-f", path]) } else { arguments([path]) }
 }
 
 /// Values of the kernel as `name: value`; names that this kernel does not know are left out.
 pub(super) fn settings(names: &[&str]) -> Arguments {
-    let mut line = words(["-i"]);
+    let mut line = arguments(["-i"]);
     line.extend(names.iter().map(|&name| name.to_owned()));
     line
 }

@@ -1,7 +1,6 @@
-//! The files that make a dataset a Bastille jail and a clone's own: each written whole from the slot.
+//! The configuration files of a clone's jail, in Bastille's layout. Each is written completely from the slot.
 //!
-//! Nothing of the template's text is kept or edited, so nothing of it can leak into a clone, and two clones differ only
-//! in what their slots say. The layout is Bastille's, so that `bastille list`, `console`, `cmd` and `stop` work:
+//! No text of the template is kept or edited, so two clones differ only in the values of their slots. The layout is Bastille's, so that `bastille list`, `console`, `cmd` and `stop` work:
 //!
 //! ```text
 //! JAILS/browsertask001/jail.conf        how the jail is started; `NAME {` ends its line, as Bastille expects
@@ -11,12 +10,12 @@
 //! JAILS/browsertask001/root/etc/resolv.conf   the one resolver
 //! ```
 //!
-//! `exec.start` is four short commands instead of `/etc/rc`, which is nine tenths of a stock jail's start. There is no
-//! `exec.stop`: the service is stopped before the jail is, and jail(8) itself sends TERM and, after `stop.timeout`, KILL.
-//! The pair of interfaces is not made by `exec.prestart` but before, by hostd: a start that fails half-way then leaves
-//! nothing that only a shell knew of.
+//! `exec.start` is four short commands instead of `/etc/rc`, which takes 90 % of a stock jail's start time. There is no
+//! `exec.stop`: the service is stopped before the jail, and jail(8) itself sends SIGTERM and, after `stop.timeout`, SIGKILL.
+//! hostd creates the interface pair itself instead of `exec.prestart`, so a start that fails half-way leaves no interface
+//! that hostd does not know.
 
-use super::files::{Folder, NotPlain};
+use super::files::{Folder, UnsafeFile};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult};
 use crate::slot::{SlotNames, Slots};
@@ -27,14 +26,14 @@ use std::path::{Path, PathBuf};
 pub(super) const SERVICE: &str = "browserd";
 /// How long each command of a start may take. browserd's rc.d waits until it listens.
 const EXEC_TIMEOUT: u32 = 30;
-/// How long processes have between jail(8)'s TERM and KILL. hostd has asked them before.
+/// How long jail(8) waits between SIGTERM and SIGKILL. hostd has ended the processes before.
 const STOP_TIMEOUT: u32 = 3;
-/// Files of the template's jail that Bastille would apply to the clone: limits, processors and ports of another.
-const NOT_OURS: [&str; 4] = ["rctl.conf", "cpuset.conf", "rdr.conf", "tags"];
+/// Files of the template's jail that are removed, because Bastille would apply the template's limits and ports to the clone.
+const TEMPLATE_FILES: [&str; 4] = ["rctl.conf", "cpuset.conf", "rdr.conf", "tags"];
 
 /// What a clone's files are made from, besides its slot.
 #[derive(Debug, Clone)]
-pub(super) struct Style {
+pub(super) struct CloneSettings {
     pub(super) devfs_ruleset: u32,
     pub(super) console_logs: PathBuf,
     pub(super) port: u16,
@@ -51,52 +50,49 @@ pub(super) fn root(names: &SlotNames) -> PathBuf {
     names.folder.join("root")
 }
 
-/// Write everything. The clone's root was never run, but the template's was: no link in it is followed.
-pub(super) fn write(pool: &Slots, spec: &CloneSpec, style: &Style) -> HostResult<()> {
+/// Write all files. The template has run before it was cloned, so no symbolic link below the root is followed.
+pub(super) fn write(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> HostResult<()> {
     let names = &spec.names;
-    let place = |path: &Path, error: NotPlain| {
-        HostError::new(
-            HostErrorKind::Failed,
-            path.display().to_string(),
-            error.to_string(),
-            "look at the template: its folders must be root's own, and its files plain",
-        )
+    let failed = |path: &Path, error: UnsafeFile| {
+        let hint = "check the template: its folders must belong to root, and its files must be regular files";
+        HostError::new(HostErrorKind::Failed, path.display().to_string(), "its files cannot be written", hint)
+            .caused_by(error)
     };
-    let at = |error| place(&names.folder, error);
+    let at = |error| failed(&names.folder, error);
     let folder = Folder::open(&names.folder).map_err(at)?;
-    folder.write("jail.conf", &jail_conf(pool, names, &spec.clone_id, style)).map_err(at)?;
+    folder.write("jail.conf", &jail_conf(slots, names, &spec.clone_id, style)).map_err(at)?;
     folder.write("fstab", "").map_err(at)?;
     folder.write("settings.conf", "boot=\"off\"\ndepend=\"\"\npriority=\"99\"\n").map_err(at)?;
-    for name in NOT_OURS {
+    for name in TEMPLATE_FILES {
         folder.remove(name).map_err(at)?;
     }
-    let inside = |error| place(&root(names), error);
+    let inside = |error| failed(&root(names), error);
     let etc = folder.enter("root").and_then(|root| root.enter("etc")).map_err(inside)?;
-    etc.write("rc.conf", &rc_conf(pool, spec, style)).map_err(inside)?;
+    etc.write("rc.conf", &rc_conf(slots, spec, style)).map_err(inside)?;
     etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)
 }
 
-/// A jail's `host.hostuuid` says whose it is; only the host can set it.
+/// The clone's identity as the jail's `host.hostuuid`, which only the host can set.
 pub(super) fn uuid(clone_id: &CloneId) -> String {
     let id = clone_id.as_str();
     format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..])
 }
 
-/// The reverse. All zeroes is what jails have that nobody gave one.
+/// The identity in a `host.hostuuid`. All zeroes is the default of jails without one.
 pub(super) fn clone_id(uuid: &str) -> Option<CloneId> {
     let id = CloneId::try_from(uuid.replace('-', "")).ok()?;
     (self::uuid(&id) == uuid && id.as_str().bytes().any(|byte| byte != b'0')).then_some(id)
 }
 
-fn jail_conf(pool: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Style) -> String {
+fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &CloneSettings) -> String {
     let SlotNames { name, epair_clone: interface, folder, .. } = names;
     let mut start = vec![
         "/sbin/ifconfig lo0 inet 127.0.0.1/8 up".to_owned(),
-        format!("/sbin/ifconfig {interface} inet {}/{} up", names.ip, pool.subnet().prefix_len()),
-        format!("/sbin/route -q add default {}", pool.gateway()),
+        format!("/sbin/ifconfig {interface} inet {}/{} up", names.ip, slots.subnet().prefix_len()),
+        format!("/sbin/route -q add default {}", slots.gateway()),
     ];
-    if let (Some(ip6), Some(net), Some(gateway)) = (names.ip6, pool.subnet6(), pool.gateway6()) {
-        // Without duplicate detection: the address is this slot's alone, and waiting for it takes a second.
+    if let (Some(ip6), Some(net), Some(gateway)) = (names.ip6, slots.subnet6(), slots.gateway6()) {
+        // no_dad: the address belongs to this slot alone, and duplicate address detection takes a second.
         start.push(format!("/sbin/ifconfig {interface} inet6 {ip6}/{} no_dad up", net.prefix_len()));
         start.push(format!("/sbin/route -q -6 add default {gateway}"));
     }
@@ -107,7 +103,7 @@ fn jail_conf(pool: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Style)
     line("enforce_statfs = 2".into());
     line(format!("devfs_ruleset = {}", style.devfs_ruleset));
     line("exec.clean".into());
-    // Also so that nothing the jail leaves running holds jail(8)'s own output open.
+    // A console log also keeps the jail's daemons from holding jail(8)'s output open.
     line(format!("exec.consolelog = \"{}/{name}_console.log\"", style.console_logs.display()));
     for (at, command) in start.iter().enumerate() {
         line(format!("exec.start {} \"{command}\"", if at == 0 { "=" } else { "+=" }));
@@ -123,16 +119,16 @@ fn jail_conf(pool: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Style)
     line("securelevel = 2".into());
     line("vnet".into());
     line(format!("vnet.interface = {interface}"));
-    // The jail's end is hostd's to say, not that of its last process.
+    // persist: the jail must not end with its last process.
     line("persist".into());
     text.push_str("}\n");
     text
 }
 
-fn rc_conf(pool: &Slots, spec: &CloneSpec, style: &Style) -> String {
+fn rc_conf(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> String {
     let SlotNames { name, epair_clone: interface, ip, .. } = &spec.names;
     let flags = if spec.warm_up { "--warm-up" } else { "" };
-    let prefix = pool.subnet().prefix_len();
+    let prefix = slots.subnet().prefix_len();
     format!(
         "# Written by hostd for {name}; the template's is not used.\n\
          hostname=\"{name}\"\n\
@@ -144,12 +140,12 @@ fn rc_conf(pool: &Slots, spec: &CloneSpec, style: &Style) -> String {
          syslogd_enable=\"NO\"\n\
          cron_enable=\"NO\"\n\
          sendmail_enable=\"NONE\"\n",
-        pool.gateway(),
+        slots.gateway(),
         style.port
     )
 }
 
-fn resolv_conf(style: &Style) -> String {
+fn resolv_conf(style: &CloneSettings) -> String {
     match style.resolver {
         Some(resolver) => format!("nameserver {resolver}\n"),
         None => "# egress.resolver is empty: clones resolve nothing.\n".into(),
@@ -162,8 +158,8 @@ mod tests {
     use crate::config::PoolConfig;
     use crate::slot::Slot;
 
-    fn style() -> Style {
-        Style {
+    fn style() -> CloneSettings {
+        CloneSettings {
             devfs_ruleset: 13,
             console_logs: "/var/log/bastille".into(),
             port: 8080,
@@ -171,7 +167,7 @@ mod tests {
         }
     }
 
-    fn pool(change: impl FnOnce(&mut PoolConfig)) -> Slots {
+    fn slots(change: impl FnOnce(&mut PoolConfig)) -> Slots {
         let mut config =
             PoolConfig { clones_dir: "/usr/local/bastille/jails".into(), ..PoolConfig::default() };
         change(&mut config);
@@ -184,8 +180,8 @@ mod tests {
 
     #[test]
     fn the_jails_file_is_what_bastille_and_jail_read() {
-        let pool = pool(|_| {});
-        let text = jail_conf(&pool, &pool.names(Slot::new(1).unwrap()), &id(), &style());
+        let slots = slots(|_| {});
+        let text = jail_conf(&slots, &slots.names(Slot::new(1).unwrap()), &id(), &style());
         let expected = r#"browsertask001 {
   enforce_statfs = 2;
   devfs_ruleset = 13;
@@ -214,30 +210,30 @@ mod tests {
 
     #[test]
     fn a_pool_with_both_families_gives_both_addresses() {
-        let pool = pool(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap()));
-        let text = jail_conf(&pool, &pool.names(Slot::new(2).unwrap()), &id(), &style());
+        let slots = slots(|config| config.subnet6 = Some("fd12:3456::/64".parse().unwrap()));
+        let text = jail_conf(&slots, &slots.names(Slot::new(2).unwrap()), &id(), &style());
         assert!(text.contains("ifconfig e0b_bt002 inet6 fd12:3456::11/64 no_dad up"), "{text}");
         assert!(text.contains("route -q -6 add default fd12:3456::1"), "{text}");
     }
 
     #[test]
     fn the_clones_own_files_name_its_address_and_resolver() {
-        let pool = pool(|_| {});
+        let slots = slots(|_| {});
         let spec = CloneSpec {
-            names: pool.names(Slot::new(1).unwrap()),
+            names: slots.names(Slot::new(1).unwrap()),
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
             warm_up: false,
         };
-        let text = rc_conf(&pool, &spec, &style());
+        let text = rc_conf(&slots, &spec, &style());
         for line in ["browserd_listen=\"10.87.64.16:8080\"", "ifconfig_e0b_bt001=\"inet 10.87.64.16/22\""] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in {text}");
         }
-        let ahead = rc_conf(&pool, &CloneSpec { warm_up: true, ..spec }, &style());
+        let ahead = rc_conf(&slots, &CloneSpec { warm_up: true, ..spec }, &style());
         assert!(ahead.contains("browserd_flags=\"--warm-up\"") && !text.contains("--warm-up"), "{ahead}");
         assert_eq!(resolv_conf(&style()), "nameserver 192.168.72.1\n");
-        let none = Style { resolver: None, ..style() };
+        let none = CloneSettings { resolver: None, ..style() };
         assert!(resolv_conf(&none).starts_with('#'));
     }
 

@@ -1,18 +1,19 @@
-//! The clones' packet filter: PF's anchor proven, its table kept, and the bridge as the emergency brake.
+//! The clones' packet filter: checks PF's anchor, maintains its table, and takes the bridge down when the rules are gone.
 //!
-//! The ruleset is the administrator's; hostd owns the table's members and, inside the anchor, nothing but reloading the
-//! very rules it renders from its own configuration. What it watches for:
+//! The main ruleset belongs to the administrator. hostd owns the members of the table, and inside the anchor it only reloads
+//! the rules that it renders from its own configuration. It handles three hazards:
 //!
-//! - rules that are gone block nothing: `service pf restart` empties the ruleset first, and PF that is off passes all.
-//!   Then the clones' bridge goes down until a proof succeeds again;
-//! - `-T add` makes a table that is missing, with success, and no rule may refer to it. So a table that had to be made
-//!   is proven to be in use, or the create fails;
-//! - a member that leaves keeps its connections: they are ended in both directions, translated ones too.
+//! - Missing rules block nothing: `service pf restart` first empties the ruleset, and a disabled PF passes everything.
+//!   hostd takes the clones' bridge down until the rules are verified again.
+//! - `pfctl -T add` creates a missing table and succeeds, although no rule refers to it. After such an add the rules are
+//!   verified, or the create fails.
+//! - Removing an address from the table does not end its connections. Their states are killed in both directions,
+//!   including the translated ones.
 //!
-//! PF does not tell of changes, so the proof is repeated with every look at the whole host. Creates between two looks
-//! rely on the last one for as long as [`PROOF_LASTS`].
+//! PF reports no changes, so every inspection of the whole host verifies the rules again. A create relies on the last
+//! verification for at most [`PROOF_LASTS`].
 
-use super::Inner;
+use super::FreebsdState;
 use super::interfaces::Interface;
 use crate::api::EgressHealth;
 use crate::config::Config;
@@ -27,10 +28,10 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a create may rely on the last proof. Every look at the whole host makes a new one.
+/// How long a create may rely on the last verification of the rules.
 pub(super) const PROOF_LASTS: Duration = Duration::from_secs(15);
 
-const HINT: &str = "load the rules with `pfctl -f /etc/pf.conf` (never `service pf restart`); hostctl doctor tells what is wrong";
+const HINT: &str = "load the rules with `pfctl -f /etc/pf.conf` (never `service pf restart`); hostctl doctor reports what is wrong";
 
 /// The packet filter of one hostd.
 #[derive(Debug)]
@@ -42,17 +43,17 @@ pub(super) struct Egress {
 
 impl Egress {
     /// The policy of this pool, checked. Nothing is loaded.
-    pub(super) fn new(config: &Config, pool: &Slots) -> HostResult<Egress> {
-        let policy = policy(config, pool)?;
+    pub(super) fn new(config: &Config, slots: &Slots) -> HostResult<Egress> {
+        let policy = policy(config, slots)?;
         Ok(Egress { policy, file: config.paths.state.join("browser.conf") })
     }
 }
 
 /// The policy that a configuration means on FreeBSD.
-pub fn policy(config: &Config, pool: &Slots) -> HostResult<Policy> {
+pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
     let (egress, freebsd) = (&config.egress, &config.freebsd);
-    let here = [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)];
-    let mut spec = PolicySpec::new(pool.networks().collect());
+    let here = [Some(IpAddr::V4(slots.gateway())), slots.gateway6().map(IpAddr::V6)];
+    let mut spec = PolicySpec::new(slots.networks().collect());
     spec.anchor = freebsd.anchor.clone();
     spec.set = freebsd.table.clone();
     spec.bridge = freebsd.bridge.clone();
@@ -63,7 +64,8 @@ pub fn policy(config: &Config, pool: &Slots) -> HostResult<Policy> {
     spec.external = Some(egress.external.clone()).filter(|name| !name.is_empty());
     Policy::try_from(spec).map_err(|error| {
         let hint = "correct the sections [egress] and [freebsd]";
-        HostError::new(HostErrorKind::NotReady, "egress policy", error.to_string(), hint)
+        HostError::new(HostErrorKind::NotReady, "egress policy", "the configuration is not valid", hint)
+            .caused_by(error)
     })
 }
 
@@ -79,44 +81,40 @@ pub(super) fn membership(members: &BTreeSet<IpNet>, names: &SlotNames) -> (bool,
     (present == own.len(), present > 0)
 }
 
-impl Inner {
+impl FreebsdState {
     fn pfctl(&self, arguments: pfctl::Arguments) -> Command {
         self.tools.pfctl.with(arguments)
     }
 
-    fn pf_refused(&self, outcome: &Outcome) -> HostError {
+    fn pfctl_failed(&self, outcome: &Outcome) -> HostError {
         let kind = match pfctl::failure(&outcome.stderr) {
             Some(Failure::NoTable | Failure::NoAnchor | Failure::NoDevice | Failure::Permission) => {
                 HostErrorKind::NotReady
             }
             _ => HostErrorKind::Failed,
         };
-        let message = format!("`{}`: {}", outcome.command, outcome.complaint());
-        HostError::new(kind, format!("table <{}>", self.egress.policy.set), message, HINT)
+        HostError::new(kind, format!("table <{}>", self.egress.policy.set), "the command failed", HINT)
+            .caused_by(outcome.failed())
     }
 
-    fn pf_unreadable(&self, error: &pfctl::ReadError) -> HostError {
-        HostError::new(
-            HostErrorKind::Failed,
-            "pfctl",
-            error.to_string(),
-            "this version of pfctl speaks differently: report its output",
-        )
+    fn pf_unreadable(&self, error: pfctl::ReadError) -> HostError {
+        let hint = "this version of pfctl has another output format: report its output";
+        HostError::new(HostErrorKind::Failed, "pfctl", "unexpected output", hint).caused_by(error)
     }
 
-    /// The members; nobody where there is no table or no PF.
+    /// The members of the table; none if there is no table or no PF.
     pub(super) async fn members(&self) -> HostResult<BTreeSet<IpNet>> {
         let outcome = self.pfctl(pfctl::show(&self.egress.policy)).run().await?;
         match pfctl::failure(&outcome.stderr) {
             None if outcome.success() => {
-                pfctl::read_members(outcome.text()?).map_err(|error| self.pf_unreadable(&error))
+                pfctl::read_members(outcome.text()?).map_err(|error| self.pf_unreadable(error))
             }
             Some(Failure::NoTable | Failure::NoDevice) => Ok(BTreeSet::new()),
-            _ => Err(self.pf_refused(&outcome)),
+            _ => Err(self.pfctl_failed(&outcome)),
         }
     }
 
-    /// What is wrong with the loaded rules. All questions are asked at once.
+    /// What is wrong with the loaded rules. All commands run at the same time.
     pub(super) async fn prove(&self) -> HostResult<Vec<Finding>> {
         let policy = &self.egress.policy;
         let (info, bridge, tables, main_rules, main_nat, rules, nat, denied) = tokio::try_join!(
@@ -129,26 +127,26 @@ impl Inner {
             self.pfctl(pfctl::anchor_nat(policy)).run(),
             self.pfctl(pfctl::anchor_denied(policy)).run(),
         )?;
-        // Without the module there is no PF, and nothing is blocked.
+        // Without the kernel module nothing is filtered.
         if pfctl::failure(&info.stderr) == Some(Failure::NoDevice) {
             return Ok(vec![Finding::Disabled]);
         }
         for outcome in [&info, &bridge, &tables, &main_rules, &main_nat] {
             if !outcome.success() {
-                return Err(self.pf_refused(outcome));
+                return Err(self.pfctl_failed(outcome));
             }
         }
-        let unreadable = |error: pfctl::ReadError| self.pf_unreadable(&error);
+        let unreadable = |error: pfctl::ReadError| self.pf_unreadable(error);
         let listed = |outcome: &Outcome| match pfctl::read_rules(outcome.text()?, &outcome.stderr) {
             Ok(rules) => Ok(rules),
-            // No such anchor: no rules.
+            // A missing anchor has no rules.
             Err(Failure::NoAnchor) => Ok(Vec::new()),
-            Err(_) => Err(self.pf_refused(outcome)),
+            Err(_) => Err(self.pfctl_failed(outcome)),
         };
         let denied = match pfctl::failure(&denied.stderr) {
             None if denied.success() => pfctl::read_members(denied.text()?).map_err(unreadable)?,
             Some(Failure::NoTable | Failure::NoAnchor) => BTreeSet::new(),
-            _ => return Err(self.pf_refused(&denied)),
+            _ => return Err(self.pfctl_failed(&denied)),
         };
         let observed = Observed {
             enabled: pfctl::read_enabled(info.text()?).map_err(unreadable)?,
@@ -163,7 +161,7 @@ impl Inner {
         Ok(pfctl::prove(policy, &observed))
     }
 
-    /// How the firewall is, judged by a proof and the bridge. A bridge that is down is a brake that somebody pulled.
+    /// The state of the firewall by the verification and the bridge, which an earlier failure may have taken down.
     pub(super) fn judge(&self, findings: &[Finding], bridge: Option<&Interface>) -> EgressHealth {
         let only_table = |finding: &Finding| matches!(finding, Finding::Table { .. });
         if !findings.is_empty() && findings.iter().all(only_table) {
@@ -175,13 +173,13 @@ impl Inner {
         }
     }
 
-    /// A proof of now.
+    /// Verify the rules now.
     pub(super) async fn health(&self) -> HostResult<EgressHealth> {
         let (findings, interfaces) = tokio::try_join!(self.prove(), self.interfaces())?;
         Ok(self.judge(&findings, self.network.bridge(&interfaces)))
     }
 
-    /// Put right what is hostd's to put right; as long as that is not enough, the bridge is down.
+    /// Reload the anchor and the table if they are wrong. The bridge stays down until the rules are verified.
     pub(super) async fn repair(&self) -> HostResult<EgressHealth> {
         let findings = self.prove().await?;
         if findings.is_empty() {
@@ -190,7 +188,7 @@ impl Inner {
         }
         self.set_bridge(false).await?;
         for finding in &findings {
-            tracing::error!(%finding, bridge = self.network.bridge, "the clones' firewall is not as it must be; their bridge is down");
+            tracing::error!(%finding, bridge = self.network.bridge, "the clones' firewall rules are wrong; their bridge is down");
         }
         let admins = |finding: &Finding| {
             matches!(
@@ -207,7 +205,7 @@ impl Inner {
             left = self.prove().await?;
         }
         if !left.is_empty() && left.iter().all(|finding| matches!(finding, Finding::Table { .. })) {
-            // Without addresses: this makes the table that the rules name.
+            // An add without addresses creates the table that the rules refer to.
             self.run_pf(pfctl::add(&self.egress.policy, &[])).await?;
             left = self.prove().await?;
         }
@@ -224,12 +222,8 @@ impl Inner {
         let written = tokio::task::spawn_blocking(move || std::fs::write(&file, text)).await;
         let written = written.unwrap_or_else(|died| Err(std::io::Error::other(died)));
         written.map_err(|error| {
-            HostError::new(
-                HostErrorKind::Failed,
-                &shown,
-                error.to_string(),
-                "look at the folder's file system",
-            )
+            let hint = "check the file system of its folder";
+            HostError::new(HostErrorKind::Failed, &shown, "cannot be written", hint).caused_by(error)
         })?;
         self.run_pf(pfctl::load_anchor(&self.egress.policy, &shown)).await.map(drop)
     }
@@ -238,16 +232,16 @@ impl Inner {
         let outcome = self.pfctl(arguments).run().await?;
         match outcome.success() && pfctl::failure(&outcome.stderr).is_none() {
             true => Ok(outcome),
-            false => Err(self.pf_refused(&outcome)),
+            false => Err(self.pfctl_failed(&outcome)),
         }
     }
 
-    /// Let a clone out.
+    /// Add a clone's addresses to the table.
     pub(super) async fn grant(&self, names: &SlotNames) -> HostResult<()> {
         let policy = &self.egress.policy;
         let own = addresses(names);
         let outcome = self.run_pf(pfctl::add(policy, &own)).await?;
-        let change = pfctl::read_change(&outcome.stderr).map_err(|error| self.pf_unreadable(&error))?;
+        let change = pfctl::read_change(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
         if change.given != own.len() {
             let message = format!("pfctl took {} of {} addresses", change.given, own.len());
             return Err(HostError::new(
@@ -260,45 +254,45 @@ impl Inner {
         if !change.table_created {
             return Ok(());
         }
-        // The table was gone, and pfctl has made one of its name. Only rules that refer to it give it a meaning.
+        // pfctl has created the missing table. It has no effect unless a rule refers to it.
         let findings = self.prove().await?;
         match findings.first() {
             None => Ok(()),
             Some(finding) => {
                 let cut = self.run_pf(pfctl::delete(policy, &own)).await;
-                tracing::warn!(%finding, taken_back = cut.is_ok(), "a membership that would mean nothing");
-                let message = format!("it was missing, and membership means nothing: {finding}");
+                tracing::warn!(%finding, taken_back = cut.is_ok(), "no rule refers to the table that pfctl created");
+                let message = format!("it was missing, and no rule refers to it: {finding}");
                 Err(HostError::new(HostErrorKind::NotReady, format!("table <{}>", policy.set), message, HINT))
             }
         }
     }
 
-    /// Cut a clone off: out of the table, then its connections, in both directions and behind the translation.
+    /// Remove a clone's addresses from the table, then kill its states in both directions, translated ones too.
     pub(super) async fn cut(&self, names: &SlotNames) -> HostResult<()> {
         let outcome = self.pfctl(pfctl::delete(&self.egress.policy, &addresses(names))).run().await?;
         match pfctl::failure(&outcome.stderr) {
             None if outcome.success() => {
-                pfctl::read_change(&outcome.stderr).map_err(|error| self.pf_unreadable(&error))?;
+                pfctl::read_change(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
             }
-            // No PF has no connections either.
+            // Without PF there are no states.
             Some(Failure::NoDevice) => return Ok(()),
             Some(Failure::NoTable) => {}
-            _ => return Err(self.pf_refused(&outcome)),
+            _ => return Err(self.pfctl_failed(&outcome)),
         }
         self.end_connections(names).await
     }
 
-    /// End what PF knows of a clone's connections.
+    /// Kill the states of a clone's connections.
     async fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
         for address in addresses(names) {
             for line in pfctl::kill_states(address) {
                 let outcome = self.pfctl(line).run().await?;
                 match pfctl::failure(&outcome.stderr) {
                     None if outcome.success() => {
-                        pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(&error))?;
+                        pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
                     }
                     Some(Failure::NoDevice) => return Ok(()),
-                    _ => return Err(self.pf_refused(&outcome)),
+                    _ => return Err(self.pfctl_failed(&outcome)),
                 }
             }
         }

@@ -1,20 +1,20 @@
-//! From what FreeBSD's tools say to the host's errors: the only place where their words are matched.
+//! Classifies the error messages of FreeBSD's tools. Their texts are matched nowhere else.
 
 use crate::host::command::Outcome;
 use crate::host::{HostError, HostErrorKind};
 
-/// What a complaint means, as far as a driver decides on it.
+/// What an error message means, as far as the driver decides on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum Complaint {
     /// The jail, interface, mount, rule or process is not there.
     Absent,
     /// Something of that name is there already.
     Exists,
     /// In use.
     Busy,
-    /// A jail that the kernel still holds, stopped.
+    /// The jail is stopped and the kernel still holds it.
     Dying,
-    /// RACCT is compiled in and off.
+    /// RACCT is disabled or not in the kernel.
     RacctOff,
     /// A command of the jail took longer than `exec.timeout`.
     TimedOut,
@@ -24,125 +24,122 @@ pub(super) enum Meaning {
     Unknown,
 }
 
-/// Classify what a tool wrote to stderr. Unknown words are never guessed at.
-pub(super) fn meaning(stderr: &str) -> Meaning {
-    let mut found = Meaning::Unknown;
+/// Classify a tool's standard error. Unknown texts are [`Complaint::Unknown`], never guessed.
+pub(super) fn classify(stderr: &str) -> Complaint {
+    let mut found = Complaint::Unknown;
     for line in stderr.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let this = one(line);
-        if this == Meaning::Unknown {
+        if this == Complaint::Unknown {
             continue;
         }
-        // Of two complaints the one that says more than "not there" counts.
-        if found == Meaning::Unknown || found == Meaning::Absent {
+        // Any other message outweighs "absent".
+        if found == Complaint::Unknown || found == Complaint::Absent {
             found = this;
         }
     }
     found
 }
 
-fn one(line: &str) -> Meaning {
+fn one(line: &str) -> Complaint {
     let tool = |name: &str| line.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
     if let Some(rest) = tool("ifconfig") {
         return match rest {
-            _ if rest.starts_with("interface ") && rest.ends_with(" does not exist") => Meaning::Absent,
-            _ if rest.starts_with("interface ") && rest.ends_with(" already exists") => Meaning::Exists,
-            _ if rest.starts_with("BRDG") && rest.ends_with(": No such file or directory") => Meaning::Absent,
-            // What is a member of this or another bridge already.
+            _ if rest.starts_with("interface ") && rest.ends_with(" does not exist") => Complaint::Absent,
+            _ if rest.starts_with("interface ") && rest.ends_with(" already exists") => Complaint::Exists,
+            _ if rest.starts_with("BRDG") && rest.ends_with(": No such file or directory") => {
+                Complaint::Absent
+            }
+            // The interface is already a member of this or another bridge.
             _ if rest.starts_with("BRDGADD ")
                 && (rest.ends_with(": File exists") || rest.ends_with(": Device busy")) =>
             {
-                Meaning::Exists
+                Complaint::Exists
             }
-            "ioctl SIOCSIFNAME (set name): File exists" => Meaning::Exists,
-            "SIOCIFCREATE2: File exists" | "SIOCIFCREATE2 (epair): File exists" => Meaning::Exists,
+            "ioctl SIOCSIFNAME (set name): File exists" => Complaint::Exists,
+            "SIOCIFCREATE2: File exists" | "SIOCIFCREATE2 (epair): File exists" => Complaint::Exists,
             _ if rest.ends_with("Operation not permitted") || rest.ends_with("permission denied") => {
-                Meaning::Permission
+                Complaint::Permission
             }
-            _ => Meaning::Unknown,
+            _ => Complaint::Unknown,
         };
     }
     for name in ["jail", "jexec", "jls"] {
         let Some(rest) = tool(name) else { continue };
         return match rest {
-            _ if rest.ends_with(" already exists") => Meaning::Exists,
-            _ if rest.ends_with(" not found") => Meaning::Absent,
-            _ if rest.ends_with(" is dying") => Meaning::Dying,
-            _ if rest.ends_with(": timed out") => Meaning::TimedOut,
-            _ if rest.ends_with("Operation not permitted") => Meaning::Permission,
-            _ => Meaning::Unknown,
+            _ if rest.ends_with(" already exists") => Complaint::Exists,
+            _ if rest.ends_with(" not found") => Complaint::Absent,
+            _ if rest.ends_with(" is dying") => Complaint::Dying,
+            _ if rest.ends_with(": timed out") => Complaint::TimedOut,
+            _ if rest.ends_with("Operation not permitted") => Complaint::Permission,
+            _ => Complaint::Unknown,
         };
     }
     if let Some(rest) = tool("rctl") {
         return match rest {
-            _ if rest.starts_with("RACCT/RCTL present, but disabled") => Meaning::RacctOff,
-            // A kernel without it.
-            _ if rest.starts_with("RACCT/RCTL support not present in kernel") => Meaning::RacctOff,
+            _ if rest.starts_with("RACCT/RCTL present, but disabled") => Complaint::RacctOff,
+            _ if rest.starts_with("RACCT/RCTL support not present in kernel") => Complaint::RacctOff,
             _ if rest.starts_with("failed to remove rule ") && rest.ends_with(": No such process") => {
-                Meaning::Absent
+                Complaint::Absent
             }
-            _ if rest.ends_with(": Operation not permitted") => Meaning::Permission,
-            _ => Meaning::Unknown,
+            _ if rest.ends_with(": Operation not permitted") => Complaint::Permission,
+            _ => Complaint::Unknown,
         };
     }
     if let Some(rest) = tool("umount") {
         return match rest {
-            _ if rest.ends_with(": not a file system root directory") => Meaning::Absent,
-            _ if rest.ends_with(": statfs: No such file or directory") => Meaning::Absent,
-            _ if rest.ends_with(": unknown file system") => Meaning::Absent,
-            _ if rest.ends_with(": Device busy") => Meaning::Busy,
-            _ if rest.ends_with(": Operation not permitted") => Meaning::Permission,
-            _ => Meaning::Unknown,
+            _ if rest.ends_with(": not a file system root directory") => Complaint::Absent,
+            _ if rest.ends_with(": statfs: No such file or directory") => Complaint::Absent,
+            _ if rest.ends_with(": unknown file system") => Complaint::Absent,
+            _ if rest.ends_with(": Device busy") => Complaint::Busy,
+            _ if rest.ends_with(": Operation not permitted") => Complaint::Permission,
+            _ => Complaint::Unknown,
         };
     }
     if let Some(rest) = tool("kill") {
-        return if rest.ends_with(": No such process") { Meaning::Absent } else { Meaning::Unknown };
+        return if rest.ends_with(": No such process") { Complaint::Absent } else { Complaint::Unknown };
     }
     if line.starts_with("Jail not found ") {
-        return Meaning::Absent;
+        return Complaint::Absent;
     }
-    Meaning::Unknown
+    Complaint::Unknown
 }
 
-/// A command failed: its object, its complaint, what to do.
-pub(super) fn refused(object: impl Into<String>, outcome: &Outcome, hint: &str) -> HostError {
-    let kind = match meaning(&outcome.stderr) {
-        Meaning::Busy | Meaning::Dying => HostErrorKind::Busy,
-        Meaning::RacctOff | Meaning::Permission => HostErrorKind::NotReady,
-        Meaning::TimedOut => HostErrorKind::Timeout,
+/// The error for a command that failed, with the command and its message as the source.
+pub(super) fn command_failed(object: impl Into<String>, outcome: &Outcome, hint: &str) -> HostError {
+    let kind = match classify(&outcome.stderr) {
+        Complaint::Busy | Complaint::Dying => HostErrorKind::Busy,
+        Complaint::RacctOff | Complaint::Permission => HostErrorKind::NotReady,
+        Complaint::TimedOut => HostErrorKind::Timeout,
         _ => HostErrorKind::Failed,
     };
-    HostError::new(kind, object, format!("`{}`: {}", outcome.command, outcome.complaint()), hint)
+    HostError::new(kind, object, "the command failed", hint).caused_by(outcome.failed())
 }
 
-/// What a tool wrote cannot be read: nothing is concluded from it.
+/// A tool's output has an unexpected form, so it is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{tool}: cannot read {line:?}: {expected} was expected")]
+#[error("{line:?} instead of {expected}")]
 pub(super) struct Unreadable {
     /// The tool.
     pub(super) tool: &'static str,
     /// The line, or as much of it as fits.
     pub(super) line: String,
-    /// What should have been there.
+    /// The expected form.
     pub(super) expected: &'static str,
 }
 
-/// That line of that tool is not what it should be.
+/// The error for an unexpected line.
 pub(super) fn unreadable<T>(tool: &'static str, line: &str, expected: &'static str) -> Result<T, Unreadable> {
     Err(Unreadable { tool, line: line.chars().take(200).collect(), expected })
 }
 
 impl From<Unreadable> for HostError {
     fn from(error: Unreadable) -> HostError {
-        HostError::new(
-            HostErrorKind::Failed,
-            error.tool,
-            error.to_string(),
-            "this version of the tool speaks differently: report its output",
-        )
+        let hint = "this version of the tool has another output format: report its output";
+        HostError::new(HostErrorKind::Failed, error.tool, "unexpected output", hint).caused_by(error)
     }
 }
 
-/// The output, if it is whole: what was cut off in a line may mean anything.
+/// The output, if its last line is complete: a truncated line could mean anything.
 pub(super) fn whole<'a>(tool: &'static str, text: &'a str) -> Result<&'a str, Unreadable> {
     match text.is_empty() || text.ends_with('\n') {
         true => Ok(text),

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// Something is not the plain folder or file it must be.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotPlain {
+pub(super) enum UnsafeFile {
     /// The system refused.
     #[error("{name}: {error}")]
     System {
@@ -44,15 +44,15 @@ pub(super) enum NotPlain {
     },
 }
 
-impl NotPlain {
+impl UnsafeFile {
     /// There is nothing of that name.
     pub(super) fn is_absent(&self) -> bool {
-        matches!(self, NotPlain::System { error, .. } if error.kind() == io::ErrorKind::NotFound)
+        matches!(self, UnsafeFile::System { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
-fn system(name: &str) -> impl FnOnce(Errno) -> NotPlain + '_ {
-    move |error| NotPlain::System { name: name.to_owned(), error: error.into() }
+fn system(name: &str) -> impl FnOnce(Errno) -> UnsafeFile + '_ {
+    move |error| UnsafeFile::System { name: name.to_owned(), error: error.into() }
 }
 
 /// A folder that is held open, so that it stays this one whatever happens to its name.
@@ -69,27 +69,27 @@ const ATTEMPTS: u32 = 3;
 
 impl Folder {
     /// A folder of the host. Its own path is the administrator's; its last part must be no link.
-    pub(super) fn open(path: &Path) -> Result<Folder, NotPlain> {
+    pub(super) fn open(path: &Path) -> Result<Folder, UnsafeFile> {
         let name = path.display().to_string();
         let held = nix::fcntl::open(path, FOLDER, Mode::empty()).map_err(system(&name))?;
         checked(held, &name)
     }
 
     /// A folder whoever owns it, only to look at names in it.
-    pub(super) fn look_through(path: &Path) -> Result<Folder, NotPlain> {
+    pub(super) fn look_through(path: &Path) -> Result<Folder, UnsafeFile> {
         let name = path.display().to_string();
         let held = nix::fcntl::open(path, FOLDER, Mode::empty()).map_err(system(&name))?;
         Ok(Folder { held })
     }
 
     /// A folder in this one.
-    pub(super) fn enter(&self, name: &str) -> Result<Folder, NotPlain> {
+    pub(super) fn enter(&self, name: &str) -> Result<Folder, UnsafeFile> {
         let held = openat(&self.held, name, FOLDER, Mode::empty()).map_err(system(name))?;
         checked(held, name)
     }
 
     /// Write a whole file: readers see the old or the new, never a part, and a link is replaced.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), NotPlain> {
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<(), UnsafeFile> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut attempt = 1;
         let file = loop {
@@ -103,12 +103,12 @@ impl Folder {
         };
         File::from(file)
             .write_all(text.as_bytes())
-            .map_err(|error| NotPlain::System { name: name.to_owned(), error })?;
+            .map_err(|error| UnsafeFile::System { name: name.to_owned(), error })?;
         renameat(&self.held, UNFINISHED, &self.held, name).map_err(system(name))
     }
 
     /// Remove a file or a link; absent is success.
-    pub(super) fn remove(&self, name: &str) -> Result<(), NotPlain> {
+    pub(super) fn remove(&self, name: &str) -> Result<(), UnsafeFile> {
         match unlinkat(&self.held, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(system(name)(error)),
@@ -116,26 +116,26 @@ impl Folder {
     }
 
     /// A small plain file, whole. Anything else, a pipe that would never end too, is refused.
-    pub(super) fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, NotPlain> {
+    pub(super) fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, UnsafeFile> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = openat(&self.held, name, flags, Mode::empty()).map_err(system(name))?;
         let seen = fstat(&file).map_err(system(name))?;
         if kind(&seen) != SFlag::S_IFREG {
-            return Err(NotPlain::Kind { name: name.to_owned(), what: "no plain file" });
+            return Err(UnsafeFile::Kind { name: name.to_owned(), what: "no plain file" });
         }
         let mut bytes = Vec::new();
         File::from(file)
             .take(most as u64 + 1)
             .read_to_end(&mut bytes)
-            .map_err(|error| NotPlain::System { name: name.to_owned(), error })?;
+            .map_err(|error| UnsafeFile::System { name: name.to_owned(), error })?;
         match bytes.len() > most {
-            true => Err(NotPlain::Kind { name: name.to_owned(), what: "too large" }),
+            true => Err(UnsafeFile::Kind { name: name.to_owned(), what: "too large" }),
             false => Ok(bytes),
         }
     }
 
     /// Whether the name is a link. Absent is none.
-    pub(super) fn is_link(&self, name: &str) -> Result<bool, NotPlain> {
+    pub(super) fn is_link(&self, name: &str) -> Result<bool, UnsafeFile> {
         match nix::sys::stat::fstatat(&self.held, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(seen) => Ok(kind(&seen) == SFlag::S_IFLNK),
             Err(Errno::ENOENT) => Ok(false),
@@ -148,11 +148,11 @@ fn kind(seen: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(seen.st_mode) & SFlag::S_IFMT
 }
 
-fn checked(held: OwnedFd, name: &str) -> Result<Folder, NotPlain> {
+fn checked(held: OwnedFd, name: &str) -> Result<Folder, UnsafeFile> {
     let seen = fstat(held.as_fd()).map_err(system(name))?;
     let mode = seen.st_mode & 0o7777;
     if seen.st_uid != nix::unistd::geteuid().as_raw() || mode & 0o022 != 0 {
-        return Err(NotPlain::Owner { name: name.to_owned(), owner: seen.st_uid, mode });
+        return Err(UnsafeFile::Owner { name: name.to_owned(), owner: seen.st_uid, mode });
     }
     Ok(Folder { held })
 }
@@ -191,10 +191,10 @@ mod tests {
     fn folders_of_others_and_links_to_folders_are_not_entered() {
         let (temp, folder) = folder();
         symlink("/etc", temp.path().join("etc")).unwrap();
-        assert!(matches!(folder.enter("etc"), Err(NotPlain::System { .. })));
+        assert!(matches!(folder.enter("etc"), Err(UnsafeFile::System { .. })));
         std::fs::create_dir(temp.path().join("open")).unwrap();
         std::fs::set_permissions(temp.path().join("open"), PermissionsExt::from_mode(0o777)).unwrap();
-        assert!(matches!(folder.enter("open"), Err(NotPlain::Owner { mode: 0o777, .. })));
+        assert!(matches!(folder.enter("open"), Err(UnsafeFile::Owner { mode: 0o777, .. })));
         assert!(folder.enter("nothing").unwrap_err().is_absent());
     }
 
@@ -203,9 +203,9 @@ mod tests {
         let (temp, folder) = folder();
         std::fs::write(temp.path().join("pid"), "1234\n").unwrap();
         assert_eq!(folder.read("pid", 5).unwrap(), b"1234\n");
-        assert!(matches!(folder.read("pid", 4), Err(NotPlain::Kind { what: "too large", .. })));
+        assert!(matches!(folder.read("pid", 4), Err(UnsafeFile::Kind { what: "too large", .. })));
         nix::unistd::mkfifo(&temp.path().join("pipe"), Mode::S_IRWXU).unwrap();
-        assert!(matches!(folder.read("pipe", 9), Err(NotPlain::Kind { what: "no plain file", .. })));
+        assert!(matches!(folder.read("pipe", 9), Err(UnsafeFile::Kind { what: "no plain file", .. })));
         std::fs::create_dir(temp.path().join("folder")).unwrap();
         assert!(folder.read("folder", 9).is_err());
         folder.remove("nothing").unwrap();

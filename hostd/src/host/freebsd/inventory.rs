@@ -5,7 +5,7 @@ use super::interfaces::Interface;
 use super::jails::{self, Jail};
 use super::mounts::{self, Mount};
 use super::processes::{self, Process};
-use super::{Inner, rctl};
+use super::{FreebsdState, rctl};
 use crate::api::{EgressHealth, SnapshotName};
 use crate::host::zfs::datasets::Datasets;
 use crate::host::{HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part};
@@ -17,7 +17,7 @@ use std::time::Instant;
 
 /// What creates may rely on until it is too old.
 #[derive(Debug, Clone)]
-pub(super) struct Glance {
+pub(super) struct RecentInventory {
     taken: Instant,
     /// The slots that showed anything.
     pub(super) slots: BTreeSet<Slot>,
@@ -28,7 +28,7 @@ pub(super) struct Glance {
 
 /// What one look sees of all slots at once. What was not asked for is not there.
 #[derive(Debug, Default)]
-struct Shared {
+struct HostLists {
     datasets: Option<Datasets>,
     jails: Option<Vec<Jail>>,
     interfaces: Option<Vec<Interface>>,
@@ -42,9 +42,9 @@ async fn when<T>(wanted: bool, work: impl Future<Output = HostResult<T>>) -> Hos
     if wanted { work.await.map(Some) } else { Ok(None) }
 }
 
-impl Inner {
+impl FreebsdState {
     /// The last look at the pool, if creates may still rely on it.
-    pub(super) fn recent(&self) -> Option<Glance> {
+    pub(super) fn recent(&self) -> Option<RecentInventory> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|last| last.taken.elapsed() < PROOF_LASTS).cloned()
     }
@@ -54,7 +54,7 @@ impl Inner {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    async fn shared(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<Shared> {
+    async fn lists(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<HostLists> {
         let wanted = |part| parts.contains(&part);
         // Processes are proven by the jail they are in.
         let processes = wanted(Part::Processes) && wanted(Part::Jail);
@@ -67,7 +67,7 @@ impl Inner {
             when(processes, self.processes()),
             when(wanted(Part::Mounts), self.mounts()),
         )?;
-        Ok(Shared { datasets, jails, interfaces, members, limits, processes, mounts })
+        Ok(HostLists { datasets, jails, interfaces, members, limits, processes, mounts })
     }
 
     async fn datasets(&self, only: Option<&SlotNames>) -> HostResult<Datasets> {
@@ -78,29 +78,29 @@ impl Inner {
     }
 
     /// One slot of what was looked at, without asking whether the service answers.
-    fn slot(&self, names: &SlotNames, shared: &Shared) -> ObservedClone {
+    fn slot(&self, names: &SlotNames, lists: &HostLists) -> ObservedClone {
         let mut seen = ObservedClone::default();
-        if let Some(datasets) = &shared.datasets {
+        if let Some(datasets) = &lists.datasets {
             seen.storage = datasets.storage(self.storage.layout(), names);
         }
-        if let Some(mounts) = &shared.mounts {
-            seen.mounts = mounts::seen(mounts, names);
+        if let Some(mounts) = &lists.mounts {
+            seen.mounts = mounts::observed(mounts, names);
         }
-        if let Some(rules) = &shared.limits {
-            seen.limits = rctl::seen(rules, names);
+        if let Some(rules) = &lists.limits {
+            seen.limits = rctl::observed(rules, names);
         }
-        if let Some(interfaces) = &shared.interfaces {
-            seen.network = self.network.seen(interfaces, names);
+        if let Some(interfaces) = &lists.interfaces {
+            seen.network = self.network.observed(interfaces, names);
         }
-        if let Some(members) = &shared.members {
+        if let Some(members) = &lists.members {
             // With only some of its addresses it still has ways to the outside.
             let (all, any) = membership(members, names);
             (seen.egress, seen.connections) = (all, any && !all);
         }
-        if let Some(jails) = &shared.jails {
-            seen.jail = jails::seen(jails, names);
+        if let Some(jails) = &lists.jails {
+            seen.jail = jails::observed(jails, names);
             let live = jails::of(jails, names).filter(|jail| !jail.dying);
-            if let (Some(processes), Some(jail)) = (&shared.processes, live) {
+            if let (Some(processes), Some(jail)) = (&lists.processes, live) {
                 seen.processes = processes::inside(processes, jail.jid);
                 seen.frozen = processes::frozen(processes, jail.jid);
             }
@@ -109,8 +109,8 @@ impl Inner {
     }
 
     pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
-        let shared = self.shared(parts, Some(names)).await?;
-        let mut seen = self.slot(names, &shared);
+        let lists = self.lists(parts, Some(names)).await?;
+        let mut seen = self.slot(names, &lists);
         if parts.contains(&Part::Service) {
             seen.service_ready = self.is_ready(names).await;
         }
@@ -120,43 +120,44 @@ impl Inner {
     pub(super) async fn inventory(&self) -> HostResult<Inventory> {
         let snapshot = &self.config.host.snapshot;
         let template = async { Ok(self.storage.check_template(snapshot).await) };
-        let (shared, findings, template) =
-            tokio::try_join!(self.shared(Part::ALL, None), self.prove(), template)?;
-        let interfaces = shared.interfaces.as_deref().unwrap_or_default();
+        let (lists, findings, template) =
+            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template)?;
+        let interfaces = lists.interfaces.as_deref().unwrap_or_default();
         let egress = self.judge(&findings, self.network.bridge(interfaces));
         let mut clones = BTreeMap::new();
-        for slot in self.slots(&shared) {
-            let seen = self.slot(&self.pool.names(slot), &shared);
+        for slot in self.used_slots(&lists) {
+            let seen = self.slot(&self.slots.names(slot), &lists);
             if !seen.is_absent() {
                 clones.insert(slot, seen);
             }
         }
-        let aside = shared
-            .datasets
-            .as_ref()
-            .map(|datasets| datasets.aside(self.storage.layout()))
-            .unwrap_or_default();
-        let jails = shared.jails.as_deref().unwrap_or_default();
+        let aside =
+            lists.datasets.as_ref().map(|datasets| datasets.aside(self.storage.layout())).unwrap_or_default();
+        let jails = lists.jails.as_deref().unwrap_or_default();
         let template = template.and_then(|_| self.template_rests(jails)).map(|()| snapshot.clone());
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Glance { taken: Instant::now(), slots: clones.keys().copied().collect(), egress, template });
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(RecentInventory {
+            taken: Instant::now(),
+            slots: clones.keys().copied().collect(),
+            egress,
+            template,
+        });
         Ok(Inventory { clones, aside, egress })
     }
 
     /// Every slot of which anything is there.
-    fn slots(&self, shared: &Shared) -> BTreeSet<Slot> {
-        let pool = &self.pool;
+    fn used_slots(&self, lists: &HostLists) -> BTreeSet<Slot> {
+        let known = &self.slots;
         let mut slots = BTreeSet::new();
-        let by_name = |name: &str| pool.slot_of_name(name);
-        let datasets = shared.datasets.iter();
-        slots.extend(datasets.flat_map(|datasets| datasets.slots(self.storage.layout(), pool)));
-        slots.extend(shared.jails.iter().flatten().filter_map(|jail| by_name(&jail.name)));
-        slots.extend(shared.limits.iter().flatten().filter_map(|(name, _)| by_name(name)));
-        let interfaces = shared.interfaces.iter().flatten();
-        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(pool, &interface.name)));
-        let members = shared.members.iter().flatten();
-        slots.extend(members.filter_map(|member| pool.slot_of_address(member.addr())));
-        for mount in shared.mounts.iter().flatten() {
+        let by_name = |name: &str| known.slot_of_name(name);
+        let datasets = lists.datasets.iter();
+        slots.extend(datasets.flat_map(|datasets| datasets.slots(self.storage.layout(), known)));
+        slots.extend(lists.jails.iter().flatten().filter_map(|jail| by_name(&jail.name)));
+        slots.extend(lists.limits.iter().flatten().filter_map(|(name, _)| by_name(name)));
+        let interfaces = lists.interfaces.iter().flatten();
+        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(known, &interface.name)));
+        let members = lists.members.iter().flatten();
+        slots.extend(members.filter_map(|member| known.slot_of_address(member.addr())));
+        for mount in lists.mounts.iter().flatten() {
             let inside = std::path::Path::new(&mount.at).strip_prefix(&self.config.pool.clones_dir);
             let first = inside.ok().and_then(|inside| inside.components().next());
             slots.extend(first.and_then(|first| by_name(&first.as_os_str().to_string_lossy())));
@@ -167,8 +168,10 @@ impl Inner {
     /// Whether this snapshot of the template can be cloned: both datasets have it, and its jail does not run.
     pub(super) async fn template_is_good(&self, snapshot: &SnapshotName) -> HostResult<()> {
         match self.recent() {
-            Some(Glance { template: Ok(proven), .. }) if proven == *snapshot => Ok(()),
-            Some(Glance { template: Err(error), .. }) if *snapshot == self.config.host.snapshot => Err(error),
+            Some(RecentInventory { template: Ok(proven), .. }) if proven == *snapshot => Ok(()),
+            Some(RecentInventory { template: Err(error), .. }) if *snapshot == self.config.host.snapshot => {
+                Err(error)
+            }
             _ => {
                 let (_, jails) = tokio::try_join!(self.storage.check_template(snapshot), self.jails())?;
                 self.template_rests(&jails)

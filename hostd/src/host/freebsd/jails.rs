@@ -80,7 +80,7 @@ pub(super) fn of<'a>(jails: &'a [Jail], names: &SlotNames) -> Option<&'a Jail> {
 }
 
 /// The slot's jail as the lifecycle sees it.
-pub(super) fn seen(jails: &[Jail], names: &SlotNames) -> Option<ObservedJail> {
+pub(super) fn observed(jails: &[Jail], names: &SlotNames) -> Option<ObservedJail> {
     let jail = of(jails, names)?;
     let root = conf::root(names);
     let identity = match conf::clone_id(&jail.uuid) {

@@ -45,28 +45,27 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::{Config, JailDriver};
 use crate::slot::{SlotNames, Slots};
 use egress::Egress;
-use inventory::Glance;
-use service::ProcessSignal;
+use inventory::RecentInventory;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
-pub struct FreebsdHost(Arc<Inner>);
+pub struct FreebsdHost(Arc<FreebsdState>);
 
 #[derive(Debug)]
-struct Inner {
-    pool: Slots,
+struct FreebsdState {
+    slots: Slots,
     config: Config,
     tools: Toolbox,
     storage: Zfs,
     egress: Egress,
-    network: network::Plan,
-    style: conf::Style,
+    network: network::PairNames,
+    style: conf::CloneSettings,
     /// Bastille knows no lock: one of it at a time.
     bastille_lock: tokio::sync::Mutex<()>,
     /// The last look at the pool.
-    last: Mutex<Option<Glance>>,
+    last: Mutex<Option<RecentInventory>>,
 }
 
 /// The tools, each found once.
@@ -119,14 +118,17 @@ impl Toolbox {
 impl FreebsdHost {
     /// Check the configuration and find the tools. Nothing is touched: the lifecycle's first look finds out how the
     /// host is, and what is missing is told by the doctor and by every create that needs it.
-    pub fn open(config: &Config, pool: &Slots) -> HostResult<FreebsdHost> {
+    pub fn open(config: &Config, slots: &Slots) -> HostResult<FreebsdHost> {
         let tools = Tools::new(&config.host.tool_folders);
-        Ok(FreebsdHost(Arc::new(Inner {
-            storage: Zfs::new(&tools, pool, config.pool.clones_dir.clone(), &config.host.template, &[]),
+        Ok(FreebsdHost(Arc::new(FreebsdState {
+            storage: Zfs::new(&tools, slots, config.pool.clones_dir.clone(), &config.host.template, &[]),
             tools: Toolbox::find(&tools),
-            egress: Egress::new(config, pool)?,
-            network: network::Plan { bridge: config.freebsd.bridge.clone(), base: config.freebsd.epair_base },
-            style: conf::Style {
+            egress: Egress::new(config, slots)?,
+            network: network::PairNames {
+                bridge: config.freebsd.bridge.clone(),
+                base: config.freebsd.epair_base,
+            },
+            style: conf::CloneSettings {
                 devfs_ruleset: config.freebsd.devfs_ruleset,
                 console_logs: config.freebsd.console_logs.clone(),
                 port: config.egress.browserd_port,
@@ -134,7 +136,7 @@ impl FreebsdHost {
             },
             bastille_lock: tokio::sync::Mutex::default(),
             last: Mutex::default(),
-            pool: pool.clone(),
+            slots: slots.clone(),
             config: config.clone(),
         })))
     }
@@ -244,11 +246,11 @@ impl Host for FreebsdHost {
     }
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
-        self.0.signal(names, ProcessSignal::Stop).await
+        self.0.freeze(names).await
     }
 
     async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
-        self.0.signal(names, ProcessSignal::Continue).await
+        self.0.thaw(names).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

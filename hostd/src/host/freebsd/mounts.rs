@@ -1,8 +1,8 @@
-//! What is mounted below a clone, and unmounting it, deepest first.
+//! Lists and unmounts what is mounted below a clone, deepest first.
 
-use super::errors::{Meaning, Unreadable, meaning, refused, unreadable, whole};
+use super::errors::{Complaint, Unreadable, classify, command_failed, unreadable, whole};
 use super::files::Folder;
-use super::{Inner, commands, conf, jails};
+use super::{FreebsdState, commands, conf, jails};
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ pub(super) struct Mount {
 
 /// Read `mount -p`. Columns are padded by tabs up to 24 characters and divided by one space beyond, and names may
 /// contain spaces: a line that could mean two things is an error if it may be about `ours`, and passed over otherwise.
-pub(super) fn read(text: &str, ours: &Path) -> Result<Vec<Mount>, Unreadable> {
-    let ours = ours.to_string_lossy();
+pub(super) fn read(text: &str, own: &Path) -> Result<Vec<Mount>, Unreadable> {
+    let own = own.to_string_lossy();
     let mut found = Vec::new();
     for line in whole("mount", text)?.lines() {
         match one(line) {
             Some(mount) => found.push(mount),
-            None if line.contains(ours.as_ref()) || !line.contains('/') => {
-                return unreadable("mount", line, "source, place, kind, options and two numbers");
+            None if line.contains(own.as_ref()) || !line.contains('/') => {
+                return unreadable("mount", line, "source, path, kind, options and two numbers");
             }
             None => {}
         }
@@ -50,7 +50,7 @@ fn one(line: &str) -> Option<Mount> {
     if kind.is_empty() || !kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
         return None;
     }
-    // From the left: tabs if there are any, else the one place where a path can begin.
+    // From the left: tabs if there are any, else the only position where a path can begin.
     let (source, place) = match rest.split_once('\t') {
         Some((source, place)) => (source, place.trim_start_matches('\t')),
         None => {
@@ -65,7 +65,7 @@ fn one(line: &str) -> Option<Mount> {
     good.then(|| Mount { source: source.to_owned(), at: place.to_owned(), kind: kind.to_owned() })
 }
 
-/// The mounts below a clone's folder that are not its datasets, deepest first; of those at one place the last first.
+/// The mounts below a clone's folder that are not its datasets: deepest first, and at one path the newest first.
 pub(super) fn below<'a>(mounts: &'a [Mount], names: &SlotNames) -> Vec<&'a Mount> {
     let own = |mount: &Mount| {
         let rest = mount.source.strip_prefix(&names.dataset);
@@ -78,22 +78,22 @@ pub(super) fn below<'a>(mounts: &'a [Mount], names: &SlotNames) -> Vec<&'a Mount
     found
 }
 
-/// The same as the lifecycle sees it.
-pub(super) fn seen(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
+/// The paths of these mounts, for the lifecycle.
+pub(super) fn observed(mounts: &[Mount], names: &SlotNames) -> BTreeSet<String> {
     below(mounts, names).into_iter().map(|mount| mount.at.clone()).collect()
 }
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn mounts(&self) -> HostResult<Vec<Mount>> {
         let outcome = self.tools.mount.with(commands::list_mounts()).run().await?;
         if !outcome.success() {
-            return Err(refused("mounts", &outcome, "run `mount -p` by hand"));
+            return Err(command_failed("mounts", &outcome, "run `mount -p` by hand"));
         }
         Ok(read(outcome.text()?, &self.config.pool.clones_dir)?)
     }
 
-    /// Unmount everything below the clone. Every place is tried; the first refusal is the answer. The devices of a jail
-    /// that runs are left to jail(8), which takes them with the jail and would miss them.
+    /// Unmount everything below the clone. All paths are tried; the first error is returned. The devfs of a running jail is
+    /// left to jail(8), which unmounts it with the jail and would report it missing.
     pub(super) async fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let (mounts, jails) = tokio::try_join!(self.mounts(), self.jails())?;
         let runs = jails::of(&jails, names).is_some_and(|jail| !jail.dying);
@@ -108,32 +108,32 @@ impl Inner {
         first
     }
 
-    async fn unmount_one(&self, names: &SlotNames, place: &str, how: Unmount) -> HostResult<()> {
-        refuse_links(names, place)?;
-        let outcome = self.tools.umount.with(commands::unmount(place, how == Unmount::Force)).run().await?;
-        match meaning(&outcome.stderr) {
+    async fn unmount_one(&self, names: &SlotNames, path: &str, how: Unmount) -> HostResult<()> {
+        refuse_links(names, path)?;
+        let outcome = self.tools.umount.with(commands::unmount(path, how == Unmount::Force)).run().await?;
+        match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
-            Meaning::Absent => Ok(()),
-            _ => Err(refused(place, &outcome, "find out who uses it: fstat -f, or wait for the reaper")),
+            Complaint::Absent => Ok(()),
+            _ => Err(command_failed(path, &outcome, "find its users with fstat -f; the reaper tries again")),
         }
     }
 }
 
-/// umount(8) follows links, and below a clone's root they are the clone's. None may lead to a mount of the host.
-fn refuse_links(names: &SlotNames, place: &str) -> HostResult<()> {
-    let wrong = |why: String| {
-        HostError::new(HostErrorKind::Failed, place, why, "unmount it by hand after a look at its folders")
+/// Refuse a path with a symbolic link: umount(8) follows links, and a clone's could lead to a mount of the host.
+fn refuse_links(names: &SlotNames, path: &str) -> HostResult<()> {
+    let failed = |why: String| {
+        HostError::new(HostErrorKind::Failed, path, why, "check its folders and unmount it by hand")
     };
-    let inside = Path::new(place).strip_prefix(conf::root(names)).unwrap_or(Path::new(""));
-    // Folders inside a clone may be anybody's; what counts is that the way is no link.
+    let inside = Path::new(path).strip_prefix(conf::root(names)).unwrap_or(Path::new(""));
+    // Folders inside a clone may have any owner. Only links are refused.
     let mut way = conf::root(names);
     for part in inside.components() {
         let name = part.as_os_str().to_string_lossy();
         match Folder::look_through(&way).and_then(|folder| folder.is_link(&name)) {
             Ok(false) => {}
-            Ok(true) => return Err(wrong(format!("{name} on the way to it is a link"))),
+            Ok(true) => return Err(failed(format!("{name} in its path is a symbolic link"))),
             Err(error) if error.is_absent() => return Ok(()),
-            Err(error) => return Err(wrong(error.to_string())),
+            Err(error) => return Err(failed("its path cannot be checked".to_owned()).caused_by(error)),
         }
         way.push(part);
     }

@@ -4,9 +4,9 @@
 //! private member of the bridge: clones cannot reach each other, which PF would not see. Whose a pair is stands in the
 //! description of the host's end. Destroying one end takes both, wherever the other is.
 
-use super::errors::{Meaning, meaning, refused};
+use super::errors::{Complaint, classify, command_failed};
 use super::interfaces::{self, Interface};
-use super::{Inner, commands};
+use super::{FreebsdState, commands};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, ObservedNetwork};
 use crate::slot::{Slot, SlotNames, Slots};
@@ -14,13 +14,13 @@ use std::collections::BTreeSet;
 
 /// Which interfaces are a slot's.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct PairNames {
     pub(super) bridge: String,
     /// The slot's number is added to this for the pair's.
     pub(super) base: u32,
 }
 
-impl Plan {
+impl PairNames {
     /// Every name a slot's interfaces can have, the host's end first.
     fn names(&self, names: &SlotNames) -> [String; 4] {
         let pair = commands::pair(self.base, names);
@@ -28,13 +28,13 @@ impl Plan {
     }
 
     /// The slot an interface belongs to.
-    pub(super) fn slot_of(&self, pool: &Slots, name: &str) -> Option<Slot> {
+    pub(super) fn slot_of(&self, slots: &Slots, name: &str) -> Option<Slot> {
         if name.starts_with("e0a_") || name.starts_with("e0b_") {
-            return pool.slot_of_interface(name);
+            return slots.slot_of_interface(name);
         }
         let number: u32 = super::errors::digits(name.strip_prefix("epair")?.strip_suffix(['a', 'b'])?)?;
         let slot = Slot::new(u16::try_from(number.checked_sub(self.base)?).ok()?)?;
-        pool.contains(slot).then_some(slot)
+        slots.contains(slot).then_some(slot)
     }
 
     /// The bridge, if it is there.
@@ -49,7 +49,7 @@ impl Plan {
     }
 
     /// A slot's network as the lifecycle sees it.
-    pub(super) fn seen(&self, all: &[Interface], names: &SlotNames) -> Option<ObservedNetwork> {
+    pub(super) fn observed(&self, all: &[Interface], names: &SlotNames) -> Option<ObservedNetwork> {
         let own = self.of(all, names);
         let first = own.first()?;
         // Of several with the same name the one that carries a mark is meant.
@@ -75,7 +75,7 @@ impl Plan {
 fn identity(interface: &Interface) -> Identity {
     if !interface.groups.contains("epair") {
         return Identity::Foreign(format!(
-            "{} is no pair of ours: it is another kind of interface",
+            "{} is no pair of own: it is another kind of interface",
             interface.name
         ));
     }
@@ -97,11 +97,11 @@ enum Made {
     InTheWay(HostError),
 }
 
-impl Inner {
+impl FreebsdState {
     pub(super) async fn interfaces(&self) -> HostResult<Vec<Interface>> {
         let outcome = self.tools.ifconfig.with(commands::list_interfaces()).run().await?;
         if !outcome.success() {
-            return Err(refused("interfaces", &outcome, "run `ifconfig -a` by hand"));
+            return Err(command_failed("interfaces", &outcome, "run `ifconfig -a` by hand"));
         }
         Ok(interfaces::read(outcome.text()?)?)
     }
@@ -113,7 +113,7 @@ impl Inner {
             Made::InTheWay(error) => error,
         };
         let all = self.interfaces().await?;
-        match self.network.seen(&all, &spec.names) {
+        match self.network.observed(&all, &spec.names) {
             Some(ObservedNetwork { identity: Identity::Clone(id), complete: true })
                 if id == spec.clone_id =>
             {
@@ -146,11 +146,11 @@ impl Inner {
                 continue;
             }
             let hint = "hostctl doctor checks the bridge; setup-host makes it";
-            let error = refused(&names.epair_host, &outcome, hint);
-            return match meaning(&outcome.stderr) {
-                Meaning::Exists => Ok(Made::InTheWay(error)),
+            let error = command_failed(&names.epair_host, &outcome, hint);
+            return match classify(&outcome.stderr) {
+                Complaint::Exists => Ok(Made::InTheWay(error)),
                 // Both ends were just made: what is missing is the bridge.
-                Meaning::Absent => {
+                Complaint::Absent => {
                     Err(HostError { kind: HostErrorKind::NotReady, object: bridge.clone(), ..error })
                 }
                 _ => Err(error),
@@ -162,7 +162,7 @@ impl Inner {
     /// Remove the pair, half-made ones too. Absent is success; somebody else's of that name is left alone.
     pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
         let all = self.interfaces().await?;
-        match self.network.seen(&all, names) {
+        match self.network.observed(&all, names) {
             None => Ok(()),
             Some(ObservedNetwork { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),
             Some(_) => self.destroy_interfaces(names, &all).await,
@@ -183,10 +183,10 @@ impl Inner {
 
     async fn destroy_interface(&self, name: &str) -> HostResult<()> {
         let outcome = self.tools.ifconfig.with(commands::destroy_interface(name)).run().await?;
-        match meaning(&outcome.stderr) {
+        match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
-            Meaning::Absent => Ok(()),
-            _ => Err(refused(name, &outcome, "look at it with ifconfig; the reaper tries again")),
+            Complaint::Absent => Ok(()),
+            _ => Err(command_failed(name, &outcome, "look at it with ifconfig; the reaper tries again")),
         }
     }
 
@@ -194,11 +194,11 @@ impl Inner {
     pub(super) async fn set_bridge(&self, up: bool) -> HostResult<()> {
         let bridge = &self.network.bridge;
         let outcome = self.tools.ifconfig.with(commands::set_bridge(bridge, up)).run().await?;
-        match meaning(&outcome.stderr) {
+        match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
             // No bridge, no way out.
-            Meaning::Absent if !up => Ok(()),
-            _ => Err(refused(
+            Complaint::Absent if !up => Ok(()),
+            _ => Err(command_failed(
                 bridge,
                 &outcome,
                 "make the bridge: setup-host does, or ifconfig bridge create name …",

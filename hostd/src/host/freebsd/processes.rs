@@ -1,7 +1,7 @@
-//! The host's processes and the jails they are in, as the kernel tells by `ps`.
+//! The host's processes and the jails they are in, as `ps` lists them.
 //!
-//! A process is a clone's when its jail's number is that of the clone's jail, and for no other reason: no name, no user
-//! and no number from a file inside the clone is believed.
+//! A process belongs to a clone only if the kernel reports the clone's jail for it. Names, users and PID files inside the
+//! clone are not trusted.
 
 use super::errors::{Unreadable, digits, unreadable, whole};
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) jid: u32,
-    /// It stands still.
+    /// Stopped by SIGSTOP.
     pub(super) stopped: bool,
 }
 
-/// Read `ps -axo pid,jid,state`. The dead that nobody waited for are left out.
+/// Read `ps -axo pid,jid,state`. Zombies are left out.
 pub(super) fn read(text: &str) -> Result<Vec<Process>, Unreadable> {
     let mut lines = whole("ps", text)?.lines();
     let header = lines.next().unwrap_or_default();
@@ -39,23 +39,28 @@ pub(super) fn read(text: &str) -> Result<Vec<Process>, Unreadable> {
             found.push(process);
         }
     }
-    // A list without even the one that made it is no list.
+    // The list contains at least ps itself.
     if found.is_empty() {
         return unreadable("ps", text, "at least one process");
     }
     Ok(found)
 }
 
-/// Whether all that runs in this jail stands still, if anything does.
+/// Whether this jail has processes and all of them are stopped.
 pub(super) fn frozen(processes: &[Process], jid: u32) -> bool {
-    let mut theirs = processes.iter().filter(|process| process.jid == jid && jid != 0).peekable();
-    theirs.peek().is_some() && theirs.all(|process| process.stopped)
+    let mut inside = processes.iter().filter(|process| process.jid == jid && jid != 0).peekable();
+    inside.peek().is_some() && inside.all(|process| process.stopped)
+}
+
+/// Whether any process of this jail is stopped.
+pub(super) fn any_stopped(processes: &[Process], jid: u32) -> bool {
+    processes.iter().any(|process| process.jid == jid && process.stopped)
 }
 
 /// The processes inside this jail.
 pub(super) fn inside(processes: &[Process], jid: u32) -> BTreeSet<u32> {
-    // Never the kernel, init or hostd itself, whatever a list says.
+    // The host itself is jail 0. The kernel, init and hostd are never in a clone, whatever the list says.
     let own = std::process::id();
-    let theirs = processes.iter().filter(|process| process.jid == jid && process.jid != 0);
-    theirs.map(|process| process.pid).filter(|pid| *pid > 1 && *pid != own).collect()
+    let inside = processes.iter().filter(|process| process.jid == jid && process.jid != 0);
+    inside.map(|process| process.pid).filter(|pid| *pid > 1 && *pid != own).collect()
 }

@@ -13,8 +13,8 @@
 //! What a clone may add to its disk is the dataset's quota. Rules are kept by the jail's name: they can be there before
 //! the jail, and they outlive it, so they are removed by name on every destroy.
 
-use super::errors::{Meaning, Unreadable, digits, meaning, refused, unreadable, whole};
-use super::{Inner, commands};
+use super::errors::{Complaint, Unreadable, classify, command_failed, digits, unreadable, whole};
+use super::{FreebsdState, commands};
 use crate::api::Limits;
 use crate::host::{CloneSpec, HostResult};
 use crate::slot::SlotNames;
@@ -83,7 +83,7 @@ pub(super) fn read(text: &str) -> Result<Rules, Unreadable> {
 
 /// The limits that a clone's rules make; `None` if it has no rule at all. Rules that somebody added by hand do not
 /// change what these are, but they are rules and go with the clone. The disk's quota is the storage's to tell.
-pub(super) fn seen(rules: &Rules, names: &SlotNames) -> Option<Limits> {
+pub(super) fn observed(rules: &Rules, names: &SlotNames) -> Option<Limits> {
     let rules = rules.get(names.name.as_str())?;
     let amount = |kind: &str| rules.iter().find(|(found, _)| found == kind).map(|(_, amount)| *amount);
     Some(Limits {
@@ -97,15 +97,15 @@ pub(super) fn seen(rules: &Rules, names: &SlotNames) -> Option<Limits> {
     })
 }
 
-impl Inner {
+impl FreebsdState {
     /// Every resource rule; none where RACCT is off, because there cannot be any.
     pub(super) async fn limits(&self) -> HostResult<Rules> {
         let outcome = self.tools.rctl.with(commands::list_limits()).run().await?;
-        match meaning(&outcome.stderr) {
-            Meaning::RacctOff => Ok(Rules::new()),
-            Meaning::Unknown if outcome.success() => Ok(read(outcome.text()?)?),
+        match classify(&outcome.stderr) {
+            Complaint::RacctOff => Ok(Rules::new()),
+            Complaint::Unknown if outcome.success() => Ok(read(outcome.text()?)?),
             // It complains with success when it may not ask.
-            _ => Err(refused("limits", &outcome, "run `rctl` by hand, as root")),
+            _ => Err(command_failed("limits", &outcome, "run `rctl` by hand, as root")),
         }
     }
 
@@ -115,21 +115,21 @@ impl Inner {
             return Ok(());
         }
         let outcome = self.tools.rctl.with(commands::add_limits(rules)).run().await?;
-        match outcome.success() && meaning(&outcome.stderr) == Meaning::Unknown {
+        match outcome.success() && classify(&outcome.stderr) == Complaint::Unknown {
             true => Ok(()),
             false => {
                 let hint = "put kern.racct.enable=1 into /boot/loader.conf and restart the host";
-                Err(refused(format!("limits of {}", spec.names.name), &outcome, hint))
+                Err(command_failed(format!("limits of {}", spec.names.name), &outcome, hint))
             }
         }
     }
 
     pub(super) async fn drop_limits(&self, names: &SlotNames) -> HostResult<()> {
         let outcome = self.tools.rctl.with(commands::remove_limits(names)).run().await?;
-        match meaning(&outcome.stderr) {
+        match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
-            Meaning::Absent | Meaning::RacctOff => Ok(()),
-            _ => Err(refused(format!("limits of {}", names.name), &outcome, "run `rctl` by hand")),
+            Complaint::Absent | Complaint::RacctOff => Ok(()),
+            _ => Err(command_failed(format!("limits of {}", names.name), &outcome, "run `rctl` by hand")),
         }
     }
 }

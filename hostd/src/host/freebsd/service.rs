@@ -4,11 +4,11 @@
 //! file is a hint that must be proven by the kernel before anybody is signalled; that it is ready is found out by asking
 //! it over the network, as its callers will.
 
-use super::errors::{Meaning, digits, meaning, refused};
+use super::errors::{Complaint, classify, command_failed, digits};
 use super::files::Folder;
 use super::processes::{self, Process};
-use super::{Inner, commands, conf, jails};
-use crate::host::{HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint};
+use super::{FreebsdState, commands, conf, jails};
+use crate::host::{HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint, chain};
 use crate::slot::SlotNames;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -18,34 +18,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long the clone's own rc.d may take to stop browserd, which gives Chromium a few seconds of it.
-const STOP_PATIENCE: Duration = Duration::from_secs(12);
+const STOP_TIMEOUT: Duration = Duration::from_secs(12);
 /// How long one question may take.
-const ASK_PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before the next question.
-const PAUSE: Duration = Duration::from_millis(25);
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// A PID file holds a number and perhaps a line's end.
 const PID_FILE: usize = 16;
 /// More of an answer is not read.
 const ANSWER: usize = 4096;
 
-/// How long processes get between SIGTERM and SIGKILL, and after SIGKILL.
+/// How long processes get between SIGTERM and SIGKILL.
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The signals that are sent into a clone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProcessSignal {
-    Term,
-    Kill,
-    Stop,
-    Continue,
-}
-
-impl Inner {
+impl FreebsdState {
     pub(super) async fn processes(&self) -> HostResult<Vec<Process>> {
         let outcome = self.tools.ps.with(commands::list_processes()).run().await?;
         if !outcome.success() {
-            return Err(refused("processes", &outcome, "run `ps -axo pid,jid,state` by hand"));
+            return Err(command_failed("processes", &outcome, "run `ps -axo pid,jid,state` by hand"));
         }
         Ok(processes::read(outcome.text()?)?)
     }
@@ -59,91 +50,133 @@ impl Inner {
         Ok(processes::inside(&self.processes().await?, jail.jid))
     }
 
-    /// Ask browserd to stop, by its rc.d script in the clone.
-    pub(super) async fn ask_to_stop(&self, names: &SlotNames) -> HostResult<()> {
-        let run = self.tools.jexec.with(commands::stop_service(names)).within(STOP_PATIENCE).run().await;
-        match run {
-            // "not running?" too: whether processes are left is looked at next.
-            Ok(outcome) => {
-                tracing::debug!(clone = %names.name, ended = %outcome.ended, "asked to stop");
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
+    /// Freeze everything inside by SIGSTOP.
+    pub(super) async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
+        self.signal(names, "STOP", self.inside(names).await?).await
+    }
+
+    /// Resume everything inside by SIGCONT.
+    pub(super) async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+        self.signal(names, "CONT", self.inside(names).await?).await
+    }
+
+    /// End everything inside the jail: browserd's rc.d script first, then SIGTERM, then SIGKILL.
+    ///
+    /// One deadline holds for all of it. It is shorter than the lifecycle's, so that the error names the processes.
+    pub(super) async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
+        let limit = self.step_limit();
+        match tokio::time::timeout(limit, self.stop_then_kill(names, limit)).await {
+            Ok(ended) => ended,
+            Err(_) => Err(HostError::new(
+                HostErrorKind::Timeout,
+                format!("processes of {}", names.name),
+                format!("still running after {:.1} s", limit.as_secs_f32()),
+                "inspect them with ps -J; a process in state D waits for a disk",
+            )),
         }
     }
 
-    /// End everything inside: browserd's rc.d script first, then SIGTERM, then SIGKILL. Stopped processes are resumed
-    /// first, because a stopped process handles no SIGTERM.
-    pub(super) async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
-        let inside = self.inside(names).await?;
+    async fn stop_then_kill(&self, names: &SlotNames, limit: Duration) -> HostResult<()> {
+        let (jails, processes) = tokio::try_join!(self.jails(), self.processes())?;
+        let Some(jail) = jails::of(&jails, names).filter(|jail| !jail.dying) else { return Ok(()) };
+        // The jail is identified once. If it ends meanwhile, no process has its number any more.
+        let jid = jail.jid;
+        let inside = processes::inside(&processes, jid);
         if inside.is_empty() {
             return Ok(());
         }
-        self.signal(names, ProcessSignal::Continue).await?;
-        if let Err(error) = self.ask_to_stop(names).await {
-            tracing::warn!(clone = %names.name, %error, "browserd cannot be asked to stop; its processes are signalled");
+        // A stopped process handles neither the rc.d script's signal nor SIGTERM.
+        if processes::any_stopped(&processes, jid) {
+            self.try_signal(names, "CONT", inside).await;
         }
-        for signal in [ProcessSignal::Term, ProcessSignal::Kill] {
-            if self.inside(names).await?.is_empty() {
-                return Ok(());
-            }
-            self.signal(names, signal).await?;
-            if self.wait_for_end(names).await? {
-                return Ok(());
-            }
-        }
-        Err(HostError::new(
-            HostErrorKind::Busy,
-            format!("processes of {}", names.name),
-            "they are still there after SIGKILL",
-            "inspect them with ps -J; a process in state D waits for a disk",
-        ))
-    }
-
-    /// Whether the clone's processes end within [`SIGNAL_TIMEOUT`].
-    async fn wait_for_end(&self, names: &SlotNames) -> HostResult<bool> {
-        let (mut pause, mut waited) = (PAUSE, Duration::ZERO);
-        loop {
-            if self.inside(names).await?.is_empty() {
-                return Ok(true);
-            }
-            if waited >= SIGNAL_TIMEOUT {
-                return Ok(false);
-            }
-            tokio::time::sleep(pause).await;
-            waited += pause;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// Signal processes that are proven to be inside: with TERM the one that the PID file names, which ends the others
-    /// in order, or all of them if it names none; with the others all.
-    pub(super) async fn signal(&self, names: &SlotNames, signal: ProcessSignal) -> HostResult<()> {
-        let folder = conf::root(names);
-        let named = tokio::task::spawn_blocking(move || named_by_file(&folder)).await.ok().flatten();
-        let inside = self.inside(names).await?;
-        let (word, meant) = match signal {
-            ProcessSignal::Kill => ("KILL", inside),
-            ProcessSignal::Stop => ("STOP", inside),
-            ProcessSignal::Continue => ("CONT", inside),
-            ProcessSignal::Term => {
-                let proven = named.filter(|pid| inside.contains(pid));
-                if named.is_some() && proven.is_none() {
-                    tracing::warn!(clone = %names.name, pid = named, "its PID file names a process that is not inside it");
-                }
-                ("TERM", proven.map_or(inside, |pid| BTreeSet::from([pid])))
-            }
-        };
-        if meant.is_empty() {
+        self.stop_service(names, STOP_TIMEOUT.min(limit / 3)).await;
+        let inside = processes::inside(&self.processes().await?, jid);
+        if inside.is_empty() {
             return Ok(());
         }
-        let outcome = self.tools.kill.with(commands::signal(word, meant)).run().await?;
-        match meaning(&outcome.stderr) {
-            _ if outcome.success() => Ok(()),
-            // Gone by itself meanwhile.
-            Meaning::Absent => Ok(()),
-            _ => Err(refused(format!("processes of {}", names.name), &outcome, "look at them with ps -J")),
+        self.try_signal(names, "TERM", self.main_process(names, inside).await).await;
+        if self.ended_within(jid, SIGNAL_TIMEOUT.min(limit / 8)).await? {
+            return Ok(());
         }
+        // A process can fork between the list and the signal, so both are repeated until the list is empty.
+        loop {
+            let inside = processes::inside(&self.processes().await?, jid);
+            if inside.is_empty() {
+                return Ok(());
+            }
+            self.try_signal(names, "KILL", inside).await;
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+    }
+
+    /// Run the clone's rc.d script. Its exit code proves nothing: the processes are listed afterwards.
+    async fn stop_service(&self, names: &SlotNames, timeout: Duration) {
+        match self.tools.jexec.with(commands::stop_service(names)).within(timeout).run().await {
+            Ok(outcome) => {
+                tracing::debug!(clone = %names.name, ended = %outcome.ended, "ran browserd's rc.d stop")
+            }
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(clone = %names.name, error, "browserd's rc.d stop failed; its processes are signalled")
+            }
+        }
+    }
+
+    /// The process of the PID file, which ends the others in order, if it is proven to be inside; else all of them.
+    async fn main_process(&self, names: &SlotNames, inside: BTreeSet<u32>) -> BTreeSet<u32> {
+        let root = conf::root(names);
+        match tokio::task::spawn_blocking(move || read_pid_file(&root)).await.ok().flatten() {
+            Some(pid) if inside.contains(&pid) => BTreeSet::from([pid]),
+            Some(pid) => {
+                tracing::warn!(clone = %names.name, pid, "the clone's PID file names a process outside of it");
+                inside
+            }
+            None => inside,
+        }
+    }
+
+    /// Whether the jail's last process ends within this time.
+    async fn ended_within(&self, jid: u32, timeout: Duration) -> HostResult<bool> {
+        let (mut pause, mut waited) = (FIRST_PAUSE, Duration::ZERO);
+        while waited < timeout {
+            tokio::time::sleep(pause).await;
+            waited += pause;
+            if processes::inside(&self.processes().await?, jid).is_empty() {
+                return Ok(true);
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(false)
+    }
+
+    /// Signal processes that are proven to be inside. A stronger signal follows, so a failure is only logged.
+    async fn try_signal(&self, names: &SlotNames, signal: &str, inside: BTreeSet<u32>) {
+        if let Err(error) = self.signal(names, signal, inside).await {
+            let error = chain(&error);
+            tracing::warn!(clone = %names.name, signal, error, "the clone's processes cannot be signalled");
+        }
+    }
+
+    /// Signal processes that are proven to be inside. Processes that have ended meanwhile are no error.
+    async fn signal(&self, names: &SlotNames, signal: &str, inside: BTreeSet<u32>) -> HostResult<()> {
+        if inside.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.tools.kill.with(commands::signal(signal, inside)).run().await?;
+        match classify(&outcome.stderr) {
+            _ if outcome.success() => Ok(()),
+            Complaint::Absent => Ok(()),
+            _ => Err(command_failed(
+                format!("processes of {}", names.name),
+                &outcome,
+                "inspect them with ps -J",
+            )),
+        }
+    }
+
+    /// The longest time one verb may take: a little less than the lifecycle allows, so that the verb's own error is reported.
+    fn step_limit(&self) -> Duration {
+        Duration::from_secs(self.config.lifecycle.step_timeout_seconds).mul_f64(0.9)
     }
 
     fn address(&self, names: &SlotNames) -> SocketAddr {
@@ -152,23 +185,21 @@ impl Inner {
 
     /// Whether browserd answers now that it is ready.
     pub(super) async fn is_ready(&self, names: &SlotNames) -> bool {
-        matches!(ask(self.address(names), "/readyz", ASK_PATIENCE).await, Ok(200))
+        matches!(ask(self.address(names), "/readyz", REQUEST_TIMEOUT).await, Ok(200))
     }
 
     /// Wait until browserd is ready and has said where its raw CDP is; the lifecycle's limit for a step ends the waiting.
     pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<ServiceEndpoint> {
         let address = self.address(names);
-        let patience = Duration::from_secs(self.config.lifecycle.step_timeout_seconds);
-        let mut pause = PAUSE;
+        let mut pause = FIRST_PAUSE;
         let wait = async {
             while !self.is_ready(names).await {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            raw_cdp(address, ASK_PATIENCE).await
+            raw_cdp(address, REQUEST_TIMEOUT).await
         };
-        // A little before the lifecycle, so that the error can say what was waited for.
-        match tokio::time::timeout(patience.mul_f64(0.9), wait).await {
+        match tokio::time::timeout(self.step_limit(), wait).await {
             Ok(cdp_endpoint) => Ok(ServiceEndpoint { endpoint: format!("http://{address}"), cdp_endpoint }),
             Err(_) => Err(HostError::new(
                 HostErrorKind::Timeout,
@@ -181,7 +212,7 @@ impl Inner {
 }
 
 /// The process that the clone's PID file names, if it is a plain file with a plain number and no link is on the way.
-fn named_by_file(root: &std::path::Path) -> Option<u32> {
+fn read_pid_file(root: &std::path::Path) -> Option<u32> {
     let read = || Folder::open(root)?.enter("var")?.enter("run")?.read("browserd.pid", PID_FILE);
     let bytes = read().ok()?;
     let text = std::str::from_utf8(&bytes).ok()?;
@@ -189,19 +220,19 @@ fn named_by_file(root: &std::path::Path) -> Option<u32> {
 }
 
 /// One question over HTTP, and the status of the answer.
-async fn ask(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<u16> {
-    let answer = converse(address, path, patience, |answer| answer.contains(&b'\n')).await?;
+async fn ask(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Result<u16> {
+    let answer = converse(address, path, timeout, |answer| answer.contains(&b'\n')).await?;
     status(&answer).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
 }
 
 /// Where browserd says its raw CDP is. One that does not say has none.
-async fn raw_cdp(address: SocketAddr, patience: Duration) -> Option<String> {
+async fn raw_cdp(address: SocketAddr, timeout: Duration) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Version {
         web_socket_debugger_url: String,
     }
-    let answer = converse(address, "/json/version", patience, |_| false).await.ok()?;
+    let answer = converse(address, "/json/version", timeout, |_| false).await.ok()?;
     let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &answer[end + 4..])?;
     let said: Version = serde_json::from_slice(body).ok().filter(|_| status(&answer) == Some(200))?;
     cdp_endpoint(address, &said.web_socket_debugger_url)
@@ -211,7 +242,7 @@ async fn raw_cdp(address: SocketAddr, patience: Duration) -> Option<String> {
 async fn converse(
     address: SocketAddr,
     path: &str,
-    patience: Duration,
+    timeout: Duration,
     enough: impl Fn(&[u8]) -> bool,
 ) -> std::io::Result<Vec<u8>> {
     let talk = async {
@@ -229,7 +260,7 @@ async fn converse(
         answer.truncate(length);
         Ok(answer)
     };
-    match tokio::time::timeout(patience, talk).await {
+    match tokio::time::timeout(timeout, talk).await {
         Ok(result) => result,
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     }
@@ -269,7 +300,7 @@ mod tests {
     fn a_pid_file_is_a_plain_number_in_a_plain_file_or_nothing() {
         let root = tempfile::tempdir().unwrap();
         let run = root.path().join("var/run");
-        assert_eq!(named_by_file(root.path()), None);
+        assert_eq!(read_pid_file(root.path()), None);
         std::fs::create_dir_all(&run).unwrap();
         let file = run.join("browserd.pid");
         for (text, pid) in [
@@ -289,13 +320,13 @@ mod tests {
             ("1234567890123456789", None),
         ] {
             std::fs::write(&file, text).unwrap();
-            assert_eq!(named_by_file(root.path()), pid, "{text:?}");
+            assert_eq!(read_pid_file(root.path()), pid, "{text:?}");
         }
         std::fs::remove_file(&file).unwrap();
         let elsewhere = root.path().join("elsewhere");
         std::fs::write(&elsewhere, "4711\n").unwrap();
         std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
-        assert_eq!(named_by_file(root.path()), None, "no link is followed");
+        assert_eq!(read_pid_file(root.path()), None, "no link is followed");
     }
 
     #[tokio::test]
@@ -322,7 +353,7 @@ mod tests {
                 assert!(request[..length].starts_with(b"GET /json/version HTTP/1.1\r\n"));
                 stream.write_all(answer.as_bytes()).await.unwrap();
             };
-            let (said, ()) = tokio::join!(raw_cdp(address, ASK_PATIENCE), answering);
+            let (said, ()) = tokio::join!(raw_cdp(address, REQUEST_TIMEOUT), answering);
             assert_eq!(said, expected, "{answer}");
         }
     }
@@ -340,10 +371,10 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        assert_eq!(ask(address, "/readyz", ASK_PATIENCE).await.unwrap(), 503);
-        assert!(ask(address, "/readyz", ASK_PATIENCE).await.is_err());
-        assert_eq!(ask(address, "/readyz", ASK_PATIENCE).await.unwrap(), 200);
+        assert_eq!(ask(address, "/readyz", REQUEST_TIMEOUT).await.unwrap(), 503);
+        assert!(ask(address, "/readyz", REQUEST_TIMEOUT).await.is_err());
+        assert_eq!(ask(address, "/readyz", REQUEST_TIMEOUT).await.unwrap(), 200);
         answering.await.unwrap();
-        assert!(ask(address, "/readyz", ASK_PATIENCE).await.is_err(), "nobody listens");
+        assert!(ask(address, "/readyz", REQUEST_TIMEOUT).await.is_err(), "nobody listens");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::checks::{finding, good};
 use super::errors::unreadable;
-use super::{Inner, commands};
+use super::{FreebsdState, commands};
 use crate::api::{Finding, Severity};
 use crate::host::HostError;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const SETTINGS: [&str; 4] = [
     "net.link.bridge.pfil_bridge",
 ];
 
-impl Inner {
+impl FreebsdState {
     /// The kernel's settings by name.
     pub(super) async fn settings(&self) -> Result<BTreeMap<String, String>, HostError> {
         let outcome = self.tools.sysctl.with(commands::settings(&SETTINGS)).run().await?;

@@ -94,8 +94,8 @@ impl Datasets {
     }
 
     /// The slots that have a dataset.
-    pub fn slots<'a>(&'a self, layout: &'a Layout, pool: &'a Slots) -> impl Iterator<Item = Slot> + 'a {
-        self.below(&layout.parent).filter_map(|name| pool.slot_of_name(name))
+    pub fn slots<'a>(&'a self, layout: &'a Layout, slots: &'a Slots) -> impl Iterator<Item = Slot> + 'a {
+        self.below(&layout.parent).filter_map(|name| slots.slot_of_name(name))
     }
 
     /// What was moved aside.

@@ -46,10 +46,10 @@ pub struct Layout {
 
 impl Layout {
     /// The layout of a pool of clones.
-    pub fn new(pool: &Slots, template: &str) -> Layout {
-        let parent = pool.parent_dataset().to_owned();
+    pub fn new(slots: &Slots, template: &str) -> Layout {
+        let parent = slots.parent_dataset().to_owned();
         let template = format!("{parent}/{template}");
-        let aside = format!("{parent}/{}-aside", pool.prefix());
+        let aside = format!("{parent}/{}-aside", slots.prefix());
         Layout { parent, template, aside }
     }
 
@@ -107,49 +107,49 @@ impl Layout {
 
     /// The same for the inner one.
     pub fn mark_inner(&self, spec: &CloneSpec) -> Arguments {
-        words(["set", &format!("{CLONE_ID}={}", spec.clone_id), &inner(&spec.names.dataset)])
+        arguments(["set", &format!("{CLONE_ID}={}", spec.clone_id), &inner(&spec.names.dataset)])
     }
 
     /// Mount a dataset.
     pub fn mount(&self, dataset: &str) -> Arguments {
-        words(["mount", dataset])
+        arguments(["mount", dataset])
     }
 
     /// Unmount a dataset that is in use. (Linux has no such thing: there a mount is detached.)
     pub fn unmount(&self, dataset: &str) -> Arguments {
-        words(["unmount", "-f", dataset])
+        arguments(["unmount", "-f", dataset])
     }
 
     /// Destroy one dataset.
     pub fn destroy(&self, dataset: &str) -> Arguments {
-        words(["destroy", dataset])
+        arguments(["destroy", dataset])
     }
 
     /// Destroy snapshots of one dataset, given by their whole names.
     pub fn destroy_snapshots(&self, dataset: &str, snapshots: &[&str]) -> Arguments {
-        words(["destroy", &format!("{dataset}@{}", snapshots.join(","))])
+        arguments(["destroy", &format!("{dataset}@{}", snapshots.join(","))])
     }
 
     /// Move a clone out of its slot.
     pub fn move_aside(&self, names: &SlotNames, id: &CloneId) -> Arguments {
-        words(["rename", &names.dataset, &self.aside_of(id)])
+        arguments(["rename", &names.dataset, &self.aside_of(id)])
     }
 
     /// The place for what is moved aside: nothing in it is ever mounted.
     pub fn make_aside(&self) -> Arguments {
-        words(["create", "-o", "mountpoint=none", "-o", "canmount=off", &self.aside])
+        arguments(["create", "-o", "mountpoint=none", "-o", "canmount=off", &self.aside])
     }
 
     /// The template's two datasets, empty, the outer one first.
     pub fn make_template(&self) -> [Arguments; 2] {
-        [words(["create", &self.template]), words(["create", &inner(&self.template)])]
+        [arguments(["create", &self.template]), arguments(["create", &inner(&self.template)])]
     }
 
     /// Take the snapshot that clones are made from, of both datasets at once.
     pub fn take_snapshot(&self, snapshot: &SnapshotName, browser: &str, version: &str) -> Arguments {
         let (browser, version) = (format!("{BROWSER}={browser}"), format!("{VERSION}={version}"));
         let [top, _] = self.snapshots(snapshot);
-        words(["snapshot", "-r", "-o", &browser, "-o", &version, &top])
+        arguments(["snapshot", "-r", "-o", &browser, "-o", &version, &top])
     }
 
     /// What was moved aside under an identity.
@@ -170,9 +170,9 @@ fn quota(spec: &CloneSpec) -> Option<String> {
 fn look(properties: &[&str], flags: &[&str], names: &[&str]) -> Arguments {
     let properties = properties.join(",");
     let fixed = ["get", "-Hp", "-o", "name,property,value,source"];
-    words([&fixed, flags, &[properties.as_str()], names].concat())
+    arguments([&fixed, flags, &[properties.as_str()], names].concat())
 }
 
-fn words<'a>(words: impl IntoIterator<Item = &'a str>) -> Arguments {
+fn arguments<'a>(words: impl IntoIterator<Item = &'a str>) -> Arguments {
     words.into_iter().map(str::to_owned).collect()
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// Why an answer of `zfs` cannot be used.
+/// RefusalKind an answer of `zfs` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of its answer: {what}")]
 pub struct Unreadable {

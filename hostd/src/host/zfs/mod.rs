@@ -10,8 +10,8 @@
 pub mod datasets;
 pub mod layout;
 pub mod listing;
+pub mod refusal;
 pub mod template;
-pub mod words;
 
 use super::command::{Outcome, Tool, Tools};
 use super::{CloneSpec, HostError, HostErrorKind, HostResult, Identity};
@@ -20,13 +20,13 @@ use crate::slot::{SlotNames, Slots};
 use datasets::Datasets;
 use layout::{Arguments, LOOK_PARENT, Layout, inner};
 use listing::Unreadable;
+use refusal::{Refusal, RefusalKind};
 use std::path::PathBuf;
-use words::{Refusal, Why};
 
 /// Below this much free space in the pool no clone is made.
-const LEAST_FREE: u64 = 256 << 20;
+const MIN_FREE_BYTES: u64 = 256 << 20;
 /// A look at all clones of a large pool is long: 999 clones take about 2 MB.
-const LONGEST_LOOK: usize = 32 << 20;
+const MAX_LIST_BYTES: usize = 32 << 20;
 
 /// The driver.
 #[derive(Debug, Clone)]
@@ -43,12 +43,12 @@ impl Zfs {
     /// A driver for the clones of this pool, with more settings for their datasets.
     pub fn new(
         tools: &Tools,
-        pool: &Slots,
+        slots: &Slots,
         clones: PathBuf,
         template: &str,
         options: &'static [&'static str],
     ) -> Zfs {
-        Zfs { tool: tools.find("zfs"), layout: Layout::new(pool, template), clones, options }
+        Zfs { tool: tools.find("zfs"), layout: Layout::new(slots, template), clones, options }
     }
 
     /// Where the datasets are.
@@ -60,7 +60,7 @@ impl Zfs {
     pub async fn look_all(&self) -> HostResult<Datasets> {
         match self.look(self.layout.look_all(), &self.layout.parent).await? {
             Some(datasets) => Ok(datasets),
-            None => Err(Refusal { why: Why::NoParent, words: "it does not exist".to_owned() }
+            None => Err(Refusal { kind: RefusalKind::NoParent, text: "it does not exist".to_owned() }
                 .about(&self.layout.parent)),
         }
     }
@@ -78,7 +78,9 @@ impl Zfs {
         }
         match Refusal::of(&outcome) {
             // Only itself: one below it may go away while we look.
-            Refusal { why: Why::Missing, words } if words.contains(&format!("'{dataset}'")) => Ok(None),
+            Refusal { kind: RefusalKind::Missing, text } if text.contains(&format!("'{dataset}'")) => {
+                Ok(None)
+            }
             refusal => Err(refusal.about(dataset)),
         }
     }
@@ -113,11 +115,11 @@ impl Zfs {
     async fn make(&self, arguments: Arguments, dataset: &str, spec: &CloneSpec) -> HostResult<Made> {
         match self.try_to(arguments).await? {
             Ok(()) => Ok(Made::New),
-            Err(Refusal { why: Why::Exists, .. }) => Ok(Made::There),
-            Err(refusal) if refusal.why == Why::Missing => {
+            Err(Refusal { kind: RefusalKind::Exists, .. }) => Ok(Made::There),
+            Err(refusal) if refusal.kind == RefusalKind::Missing => {
                 let [top, root] = self.layout.snapshots(&spec.snapshot);
                 let missing = if dataset == spec.names.dataset { top } else { root };
-                Err(HostError::new(HostErrorKind::Template, missing, refusal.words, template::HINT))
+                Err(HostError::new(HostErrorKind::Template, missing, refusal.text, template::HINT))
             }
             Err(refusal) => Err(refusal.about(dataset)),
         }
@@ -132,8 +134,8 @@ impl Zfs {
             Err(HostError::new(HostErrorKind::Foreign, &names.dataset, why, hint))
         };
         let Some(seen) = found.storage(&self.layout, names) else {
-            let words = "it was there and then it was not".to_owned();
-            return Err(Refusal { why: Why::Unknown, words }.about(&names.dataset));
+            let text = "it was there and then it was not".to_owned();
+            return Err(Refusal { kind: RefusalKind::Unknown, text }.about(&names.dataset));
         };
         match seen.identity {
             Identity::Foreign(why) => return foreign(why),
@@ -157,7 +159,7 @@ impl Zfs {
 
     async fn mount(&self, dataset: &str) -> HostResult<()> {
         match self.try_to(self.layout.mount(dataset)).await? {
-            Ok(()) | Err(Refusal { why: Why::Mounted, .. }) => Ok(()),
+            Ok(()) | Err(Refusal { kind: RefusalKind::Mounted, .. }) => Ok(()),
             Err(refusal) => Err(refusal.about(dataset)),
         }
     }
@@ -166,7 +168,7 @@ impl Zfs {
     pub async fn force_unmount(&self, names: &SlotNames) -> HostResult<()> {
         for dataset in [inner(&names.dataset), names.dataset.clone()] {
             match self.try_to(self.layout.unmount(&dataset)).await? {
-                Ok(()) | Err(Refusal { why: Why::Missing | Why::NotMounted, .. }) => {}
+                Ok(()) | Err(Refusal { kind: RefusalKind::Missing | RefusalKind::NotMounted, .. }) => {}
                 Err(refusal) => return Err(refusal.about(&dataset)),
             }
         }
@@ -191,15 +193,15 @@ impl Zfs {
         match self.try_to(rename.clone()).await? {
             Ok(()) => return Ok(()),
             // The first one ever, or one that is gone.
-            Err(Refusal { why: Why::NoParent | Why::Missing, .. }) => {}
+            Err(Refusal { kind: RefusalKind::NoParent | RefusalKind::Missing, .. }) => {}
             Err(refusal) => return Err(refusal.about(&names.dataset)),
         }
         match self.try_to(self.layout.make_aside()).await? {
-            Ok(()) | Err(Refusal { why: Why::Exists, .. }) => {}
+            Ok(()) | Err(Refusal { kind: RefusalKind::Exists, .. }) => {}
             Err(refusal) => return Err(refusal.about(&self.layout.aside)),
         }
         match self.try_to(rename).await? {
-            Ok(()) | Err(Refusal { why: Why::Missing, .. }) => Ok(()),
+            Ok(()) | Err(Refusal { kind: RefusalKind::Missing, .. }) => Ok(()),
             Err(refusal) => Err(refusal.about(&names.dataset)),
         }
     }
@@ -217,11 +219,11 @@ impl Zfs {
 
     async fn destroy_one(&self, dataset: &str) -> HostResult<()> {
         let refusal = match self.try_to(self.layout.destroy(dataset)).await? {
-            Ok(()) | Err(Refusal { why: Why::Missing, .. }) => return Ok(()),
+            Ok(()) | Err(Refusal { kind: RefusalKind::Missing, .. }) => return Ok(()),
             Err(refusal) => refusal,
         };
         // Snapshots that some tool took of everything are in the way, and nothing else may go with them.
-        let Why::Children(children) = &refusal.why else { return Err(refusal.about(dataset)) };
+        let RefusalKind::Children(children) = &refusal.kind else { return Err(refusal.about(dataset)) };
         let own =
             |name: &'_ String| name.strip_prefix(dataset).and_then(|rest| rest.strip_prefix('@')).is_some();
         if children.is_empty() || !children.iter().all(own) {
@@ -264,7 +266,7 @@ impl Zfs {
                 &format!("zfs inherit {} {parent}", layout::CLONE_ID),
             ));
         }
-        if seen.available < LEAST_FREE {
+        if seen.available < MIN_FREE_BYTES {
             let message = format!("{} MiB are free in {parent}", seen.available >> 20);
             findings.push(finding(Severity::Error, message, "make room: zpool list, zfs list -o space"));
         }
@@ -280,7 +282,7 @@ impl Zfs {
         let outcome = self.run(self.layout.look_parent()).await?;
         if !outcome.success() {
             let refusal = match Refusal::of(&outcome) {
-                Refusal { why: Why::Missing, words } => Refusal { why: Why::NoParent, words },
+                Refusal { kind: RefusalKind::Missing, text } => Refusal { kind: RefusalKind::NoParent, text },
                 other => other,
             };
             return Err(refusal.about(parent));
@@ -300,7 +302,7 @@ impl Zfs {
     }
 
     async fn run(&self, arguments: Arguments) -> HostResult<Outcome> {
-        Ok(self.tool.with(arguments).at_most(LONGEST_LOOK).run().await?)
+        Ok(self.tool.with(arguments).at_most(MAX_LIST_BYTES).run().await?)
     }
 
     async fn try_to(&self, arguments: Arguments) -> HostResult<Result<(), Refusal>> {

@@ -2,7 +2,7 @@
 
 use super::layout::{LOOK_TEMPLATE, inner};
 use super::listing::{self, Table, Unreadable, Value};
-use super::words::{Refusal, Why};
+use super::refusal::{Refusal, RefusalKind};
 use super::{Zfs, unreadable};
 use crate::api::SnapshotName;
 use crate::host::{HostError, HostErrorKind, HostResult};
@@ -28,8 +28,8 @@ impl Zfs {
         let outcome = self.run(self.layout().look_template(snapshot)).await?;
         if !outcome.success() {
             let refusal = Refusal::of(&outcome);
-            return Err(match refusal.why {
-                Why::Missing => HostError::new(HostErrorKind::Template, top, refusal.words, HINT),
+            return Err(match refusal.kind {
+                RefusalKind::Missing => HostError::new(HostErrorKind::Template, top, refusal.text, HINT),
                 _ => refusal.about(&top),
             });
         }
@@ -45,7 +45,7 @@ impl Zfs {
         let outcome = self.run(self.layout().look_templates()).await?;
         if !outcome.success() {
             return match Refusal::of(&outcome) {
-                Refusal { why: Why::Missing, .. } => Ok(Vec::new()),
+                Refusal { kind: RefusalKind::Missing, .. } => Ok(Vec::new()),
                 refusal => Err(refusal.about(template)),
             };
         }
@@ -71,7 +71,7 @@ impl Zfs {
             .zip([self.layout().template.clone(), inner(&self.layout().template)])
         {
             match self.try_to(arguments).await? {
-                Ok(()) | Err(Refusal { why: Why::Exists, .. }) => {}
+                Ok(()) | Err(Refusal { kind: RefusalKind::Exists, .. }) => {}
                 Err(refusal) => return Err(refusal.about(&dataset)),
             }
         }
@@ -88,9 +88,9 @@ impl Zfs {
         let [top, _] = self.layout().snapshots(snapshot);
         match self.try_to(self.layout().take_snapshot(snapshot, browser, version)).await? {
             Ok(()) => Ok(()),
-            Err(Refusal { why: Why::Exists, words }) => {
+            Err(Refusal { kind: RefusalKind::Exists, text }) => {
                 let hint = "a template never changes: take another snapshot name";
-                Err(HostError::new(HostErrorKind::Template, top, words, hint))
+                Err(HostError::new(HostErrorKind::Template, top, text, hint))
             }
             Err(refusal) => Err(refusal.about(&top)),
         }
@@ -104,7 +104,7 @@ impl Zfs {
         for name in [root, top.clone()] {
             match self.try_to(self.layout().destroy(&name)).await? {
                 Ok(()) => found = true,
-                Err(Refusal { why: Why::Missing, .. }) => {}
+                Err(Refusal { kind: RefusalKind::Missing, .. }) => {}
                 Err(refusal) => return Err(refusal.about(&name)),
             }
         }

@@ -123,7 +123,7 @@ pub(super) fn jexec(fake: &Fake, arguments: &[String]) -> Said {
             let root = world.real(&jail.path);
             let gone = !root.is_dir()
                 || world.datasets.keys().any(|name| {
-                    world.mount_of(name).is_none() && super::zfs::place(world, name) == jail.path
+                    world.mount_of(name).is_none() && super::zfs::mountpoint_of(world, name) == jail.path
                 });
             Ok((jail.jid, gone))
         }

@@ -2,7 +2,7 @@
 
 use super::network::{PRIVATE, pair};
 use super::runs;
-use crate::host::freebsd::errors::{Meaning, meaning};
+use crate::host::freebsd::errors::{Complaint, classify};
 use crate::host::freebsd::{conf, interfaces, jails, mounts, processes, rctl};
 use proptest::prelude::*;
 use std::path::Path;
@@ -35,7 +35,7 @@ proptest! {
         let _ = jails::read(&text);
         let _ = interfaces::read(&text);
         let _ = rctl::read(&text);
-        let _ = meaning(&text);
+        let _ = classify(&text);
         let _ = conf::clone_id(&text);
         if let Ok(found) = processes::read(&text) {
             prop_assert!(found.len() < text.lines().count());
@@ -54,7 +54,7 @@ proptest! {
         let _ = rctl::read(&text);
         let _ = processes::read(&text);
         let _ = mounts::read(&text, Path::new("/usr"));
-        prop_assert_eq!(meaning(&text), Meaning::Unknown);
+        prop_assert_eq!(classify(&text), Complaint::Unknown);
     }
 
     #[test]

@@ -62,12 +62,12 @@ fn a_live_jail_hides_the_dying_one_of_its_name() {
         jail("browsertask001", 52, true, &root, &old),
         jail("browsertask001", 53, false, &root, &new),
     ]);
-    let seen = jails::seen(&both, &names).unwrap();
+    let seen = jails::observed(&both, &names).unwrap();
     assert_eq!((seen.identity, seen.dying), (Identity::Clone(id('b')), false));
     assert_eq!(jails::of(&both, &names).unwrap().jid, 53);
     let only = listed(&[jail("browsertask001", 52, true, &root, &old)]);
-    assert!(jails::seen(&only, &names).unwrap().dying);
-    assert_eq!(jails::seen(&listed(&[jail("browsertask0010", 1, false, &root, &old)]), &names), None);
+    assert!(jails::observed(&only, &names).unwrap().dying);
+    assert_eq!(jails::observed(&listed(&[jail("browsertask0010", 1, false, &root, &old)]), &names), None);
 }
 
 #[test]
@@ -75,14 +75,14 @@ fn a_jails_identity_is_its_uuid_and_its_place() {
     let names = names();
     let root = conf::root(&names).display().to_string();
     let of = |path: &str, uuid: &str| {
-        jails::seen(&listed(&[jail("browsertask001", 5, false, path, uuid)]), &names).unwrap().identity
+        jails::observed(&listed(&[jail("browsertask001", 5, false, path, uuid)]), &names).unwrap().identity
     };
     assert_eq!(of(&root, &conf::uuid(&id('a'))), Identity::Clone(id('a')));
     assert_eq!(of(&root, "00000000-0000-0000-0000-000000000000"), Identity::Unmarked);
     assert!(matches!(of("/lab/j1", &conf::uuid(&id('a'))), Identity::Foreign(_)));
     let text =
         jail("browsertask001", 5, false, &root, &conf::uuid(&id('a'))).replace("\"new\"", "\"inherit\"");
-    assert!(matches!(jails::seen(&listed(&[text]), &names).unwrap().identity, Identity::Foreign(_)));
+    assert!(matches!(jails::observed(&listed(&[text]), &names).unwrap().identity, Identity::Foreign(_)));
 }
 
 #[test]
@@ -147,16 +147,16 @@ fn recorded_rules_are_read_and_ours_lead_back_to_limits() {
     );
     let text =
         rules.iter().rev().map(|rule| format!("{rule}\n")).collect::<String>() + "process:1:maxproc:deny=5\n";
-    let seen = rctl::seen(&rctl::read(&text).unwrap(), &names());
+    let seen = rctl::observed(&rctl::read(&text).unwrap(), &names());
     assert_eq!(seen, Some(Limits { disk_bytes: None, ..limits }), "the quota is the storage's");
     let by_hand = rctl::read("jail:browsertask001:pcpu:log=10\n").unwrap();
     assert_eq!(
-        rctl::seen(&by_hand, &names()),
+        rctl::observed(&by_hand, &names()),
         Some(Limits::default()),
         "a rule is there, though none of ours"
     );
-    assert_eq!(rctl::seen(&rctl::read("").unwrap(), &names()), None);
-    assert_eq!(rctl::seen(&rctl::read("jail:browsertask0011:pcpu:deny=1\n").unwrap(), &names()), None);
+    assert_eq!(rctl::observed(&rctl::read("").unwrap(), &names()), None);
+    assert_eq!(rctl::observed(&rctl::read("jail:browsertask0011:pcpu:deny=1\n").unwrap(), &names()), None);
     for other in [
         "jail:rj:maxproc:deny\n",
         "jail:rj:maxproc\n",
@@ -173,8 +173,8 @@ fn recorded_rules_are_read_and_ours_lead_back_to_limits() {
 
 #[test]
 fn recorded_mounts_are_read_with_their_spaces() {
-    let ours = Path::new("/usr/local/bastille/jails");
-    let all = mounts::read(&recorded("mount -p").stdout, ours).unwrap();
+    let own = Path::new("/usr/local/bastille/jails");
+    let all = mounts::read(&recorded("mount -p").stdout, own).unwrap();
     assert_eq!(all.len(), recorded("mount -p").stdout.lines().count());
     let jails = all.iter().find(|mount| mount.at == "/usr/local/bastille/jails").unwrap();
     assert_eq!((jails.source.as_str(), jails.kind.as_str()), ("zroot/bastille/jails", "zfs"));
@@ -182,17 +182,17 @@ fn recorded_mounts_are_read_with_their_spaces() {
         all.iter().any(|mount| mount.source == "/tmp/ms" && mount.at == "/tmp/mt" && mount.kind == "nullfs")
     );
     let spaced = recorded("sh -c: mount -p | grep with").stdout;
-    assert_eq!(mounts::read(&spaced, ours).unwrap()[0].at, "/tmp/with space");
+    assert_eq!(mounts::read(&spaced, own).unwrap()[0].at, "/tmp/with space");
     let twice = recorded("sh -c: ifconfig -l; mount -p | grep /lab/j1/dev").stdout;
     let (_, devfs) = twice.split_once('\n').unwrap();
-    assert_eq!(mounts::read(devfs, ours).unwrap().len(), 2, "one place can be mounted twice");
+    assert_eq!(mounts::read(devfs, own).unwrap().len(), 2, "one place can be mounted twice");
 
     let strange = "/dev/gpt/disk of /mine and /yours/x /mnt/a place ufs\trw\t\t0 0\n/dev/a\t\t\t/\t\t\tufs\trw\t\t1 1\n";
-    assert_eq!(mounts::read(strange, ours).unwrap().len(), 1, "what cannot be ours is passed over");
+    assert_eq!(mounts::read(strange, own).unwrap().len(), 1, "what cannot be ours is passed over");
     let about_us = "/dev/gpt/disk of /mine and /yours/x /usr/local/bastille/jails/browsertask001/root/x ufs\trw\t\t0 0\n";
-    assert!(mounts::read(about_us, ours).is_err(), "what may be ours must be understood");
+    assert!(mounts::read(about_us, own).is_err(), "what may be ours must be understood");
     for other in ["", "\n", "devfs\n", "devfs\t/dev\tdevfs\trw\t0\n", "/dev/a / ufs rw 1 1"] {
-        assert!(mounts::read(other, ours).is_err(), "{other:?}");
+        assert!(mounts::read(other, own).is_err(), "{other:?}");
     }
 }
 

@@ -4,7 +4,7 @@ mod damage;
 mod lists;
 mod network;
 
-use super::errors::{Meaning, meaning};
+use super::errors::{Complaint, classify};
 use crate::api::CloneId;
 use crate::config::PoolConfig;
 use crate::slot::{Slot, SlotNames, Slots};
@@ -68,13 +68,13 @@ fn recorded(command: &str) -> Run {
     found.remove(0)
 }
 
-fn pool() -> Slots {
+fn slots() -> Slots {
     let config = PoolConfig { clones_dir: "/usr/local/bastille/jails".into(), ..PoolConfig::default() };
     Slots::new(&config).unwrap()
 }
 
 fn names() -> SlotNames {
-    pool().names(Slot::new(1).unwrap())
+    slots().names(Slot::new(1).unwrap())
 }
 
 fn id(digit: char) -> CloneId {
@@ -85,46 +85,46 @@ fn id(digit: char) -> CloneId {
 #[test]
 fn every_recorded_complaint_is_understood_or_left_alone() {
     let cases = [
-        ("ifconfig: interface nosuch0 does not exist", Meaning::Absent),
-        ("ifconfig: interface epair0 already exists", Meaning::Exists),
-        ("ifconfig: ioctl SIOCSIFNAME (set name): File exists", Meaning::Exists),
-        ("ifconfig: ioctl SIOCSIFNAME (set name): File name too long", Meaning::Unknown),
-        ("ifconfig: BRDGADD nosuch0: No such file or directory", Meaning::Absent),
-        ("ifconfig: BRDGDEL nosuch0: No such file or directory", Meaning::Absent),
-        ("ifconfig: SIOCIFDESTROY: Invalid argument", Meaning::Unknown),
-        ("jail: \"pj\" already exists", Meaning::Exists),
-        ("jail: cc: jail \"cc\" already exists", Meaning::Exists),
-        ("jail: \"nosuch\" not found", Meaning::Absent),
-        ("jail: path /nonexistent: No such file or directory", Meaning::Unknown),
-        ("jail: unknown parameter: nosuch.param", Meaning::Unknown),
-        ("jail: vj: /usr/bin/false: failed", Meaning::Unknown),
-        ("jail: vj: /bin/sleep 100: timed out", Meaning::TimedOut),
-        ("jail: /nonexistent: No such file or directory", Meaning::Unknown),
-        ("jail: /tmp/q2.conf: unexpected EOF", Meaning::Unknown),
-        ("jexec: jail \"nosuch\" not found", Meaning::Absent),
-        ("jexec: jail \"vj\" is dying", Meaning::Dying),
-        ("jls: jail \"vj\" is dying", Meaning::Dying),
-        ("jls: jail 4242 not found", Meaning::Absent),
-        ("rctl: failed to remove rule 'jail:rj': No such process", Meaning::Absent),
-        ("rctl: failed to add rule 'jail:rj:nosuch:deny=1': Invalid argument", Meaning::Unknown),
-        ("rctl: failed to add rule 'jail:rj:readbps:deny=1m': Operation not supported", Meaning::Unknown),
-        ("rctl: failed to add rule 'jail:rj:maxproc:deny=8': Operation not permitted", Meaning::Permission),
-        ("rctl: failed to show rules for '::': Operation not permitted", Meaning::Permission),
+        ("ifconfig: interface nosuch0 does not exist", Complaint::Absent),
+        ("ifconfig: interface epair0 already exists", Complaint::Exists),
+        ("ifconfig: ioctl SIOCSIFNAME (set name): File exists", Complaint::Exists),
+        ("ifconfig: ioctl SIOCSIFNAME (set name): File name too long", Complaint::Unknown),
+        ("ifconfig: BRDGADD nosuch0: No such file or directory", Complaint::Absent),
+        ("ifconfig: BRDGDEL nosuch0: No such file or directory", Complaint::Absent),
+        ("ifconfig: SIOCIFDESTROY: Invalid argument", Complaint::Unknown),
+        ("jail: \"pj\" already exists", Complaint::Exists),
+        ("jail: cc: jail \"cc\" already exists", Complaint::Exists),
+        ("jail: \"nosuch\" not found", Complaint::Absent),
+        ("jail: path /nonexistent: No such file or directory", Complaint::Unknown),
+        ("jail: unknown parameter: nosuch.param", Complaint::Unknown),
+        ("jail: vj: /usr/bin/false: failed", Complaint::Unknown),
+        ("jail: vj: /bin/sleep 100: timed out", Complaint::TimedOut),
+        ("jail: /nonexistent: No such file or directory", Complaint::Unknown),
+        ("jail: /tmp/q2.conf: unexpected EOF", Complaint::Unknown),
+        ("jexec: jail \"nosuch\" not found", Complaint::Absent),
+        ("jexec: jail \"vj\" is dying", Complaint::Dying),
+        ("jls: jail \"vj\" is dying", Complaint::Dying),
+        ("jls: jail 4242 not found", Complaint::Absent),
+        ("rctl: failed to remove rule 'jail:rj': No such process", Complaint::Absent),
+        ("rctl: failed to add rule 'jail:rj:nosuch:deny=1': Invalid argument", Complaint::Unknown),
+        ("rctl: failed to add rule 'jail:rj:readbps:deny=1m': Operation not supported", Complaint::Unknown),
+        ("rctl: failed to add rule 'jail:rj:maxproc:deny=8': Operation not permitted", Complaint::Permission),
+        ("rctl: failed to show rules for '::': Operation not permitted", Complaint::Permission),
         (
             "rctl: RACCT/RCTL present, but disabled; enable using kern.racct.enable=1 tunable",
-            Meaning::RacctOff,
+            Complaint::RacctOff,
         ),
-        ("umount: /tmp/mt: not a file system root directory", Meaning::Absent),
-        ("umount: unmount of /tmp/mt failed: Device busy", Meaning::Busy),
-        ("umount: /nonexistent: unknown file system", Meaning::Absent),
-        ("kill: 99999: No such process", Meaning::Absent),
-        ("Jail not found \"nosuch\"", Meaning::Absent),
+        ("umount: /tmp/mt: not a file system root directory", Complaint::Absent),
+        ("umount: unmount of /tmp/mt failed: Device busy", Complaint::Busy),
+        ("umount: /nonexistent: unknown file system", Complaint::Absent),
+        ("kill: 99999: No such process", Complaint::Absent),
+        ("Jail not found \"nosuch\"", Complaint::Absent),
     ];
     let everything: String = RECORDINGS.iter().map(|(_, text)| *text).collect();
     for (text, expected) in cases {
         assert!(everything.lines().any(|line| line == text), "{text:?} was never recorded");
-        assert_eq!(meaning(text), expected, "{text:?}");
-        assert_eq!(meaning(&format!("{text}\n")), expected, "{text:?}");
+        assert_eq!(classify(text), expected, "{text:?}");
+        assert_eq!(classify(&format!("{text}\n")), expected, "{text:?}");
     }
 }
 
@@ -132,13 +132,13 @@ fn every_recorded_complaint_is_understood_or_left_alone() {
 fn of_two_complaints_the_one_that_says_more_counts() {
     // `jail -r` whose poststop failed because its interface was gone: the jail itself is what counts.
     let both = "ifconfig: interface e0a_vj does not exist\njail: vj: ifconfig e0a_vj destroy: failed\n";
-    assert_eq!(meaning(both), Meaning::Absent);
+    assert_eq!(classify(both), Complaint::Absent);
     let busy = "umount: /a: not a file system root directory\numount: unmount of /b failed: Device busy\n";
-    assert_eq!(meaning(busy), Meaning::Busy);
-    assert_eq!(meaning(""), Meaning::Unknown);
+    assert_eq!(classify(busy), Complaint::Busy);
+    assert_eq!(classify(""), Complaint::Unknown);
     assert_eq!(
-        meaning("ifconfig: Schnittstelle e0a_bt001 existiert nicht\n"),
-        Meaning::Unknown,
+        classify("ifconfig: Schnittstelle e0a_bt001 existiert nicht\n"),
+        Complaint::Unknown,
         "never guessed"
     );
 }

@@ -1,6 +1,6 @@
 //! Interfaces and pairs.
 
-use super::{id, names, pool, recorded, runs};
+use super::{id, names, recorded, runs, slots};
 use crate::host::Identity;
 use crate::host::freebsd::{interfaces, network};
 use crate::slot::Slot;
@@ -29,7 +29,7 @@ fn every_recorded_list_of_interfaces_is_read() {
     assert_eq!(end.description, None);
 }
 
-/// The recorded bridge and end, as they are for a clone of ours.
+/// The recorded bridge and end, as they are for a clone of own.
 pub(super) fn pair(description: Option<&str>, member: &str) -> String {
     let names = names();
     let describe = description.map(|text| format!("\tdescription: {text}\n")).unwrap_or_default();
@@ -45,8 +45,8 @@ pub(super) const PRIVATE: &str = "flags=943<LEARNING,DISCOVER,PRIVATE,AUTOEDGE,A
 
 #[test]
 fn a_pair_is_whole_only_when_it_is_up_private_and_named() {
-    let plan = network::Plan { bridge: "bridge72".into(), base: 10_000 };
-    let seen = |text: &str| plan.seen(&interfaces::read(text).unwrap(), &names());
+    let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
+    let seen = |text: &str| plan.observed(&interfaces::read(text).unwrap(), &names());
     let mark = format!("hostd:{}", id('a'));
     let whole = pair(Some(&mark), PRIVATE);
     let found = seen(&whole).unwrap();
@@ -71,13 +71,16 @@ fn a_pair_is_whole_only_when_it_is_up_private_and_named() {
     assert!(matches!(theirs.identity, Identity::Foreign(_)));
     let tap = whole.replace("groups: epair", "groups: tap");
     assert!(matches!(seen(&tap).unwrap().identity, Identity::Foreign(_)));
-    assert_eq!(plan.seen(&interfaces::read(&recorded("ifconfig bridge72").stdout).unwrap(), &names()), None);
+    assert_eq!(
+        plan.observed(&interfaces::read(&recorded("ifconfig bridge72").stdout).unwrap(), &names()),
+        None
+    );
 }
 
 #[test]
 fn interfaces_lead_to_their_slots_and_no_others_do() {
-    let plan = network::Plan { bridge: "bridge72".into(), base: 10_000 };
-    let pool = pool();
+    let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
+    let slots = slots();
     for (name, slot) in [
         ("e0a_bt001", Slot::new(1)),
         ("e0b_bt017", Slot::new(17)),
@@ -93,6 +96,6 @@ fn interfaces_lead_to_their_slots_and_no_others_do() {
         ("e0a_browser", None),
         ("bridge72", None),
     ] {
-        assert_eq!(plan.slot_of(&pool, name), slot, "{name}");
+        assert_eq!(plan.slot_of(&slots, name), slot, "{name}");
     }
 }

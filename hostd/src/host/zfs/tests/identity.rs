@@ -76,7 +76,7 @@ fn what_only_looks_like_ours_is_foreign() {
 #[test]
 fn a_slot_is_whole_only_where_it_belongs() {
     let slot = |number: u16| {
-        let names = pool().names(Slot::new(number).unwrap());
+        let names = slots().names(Slot::new(number).unwrap());
         Datasets::read(LOOK, PARENT).unwrap().storage(&layout(), &names)
     };
     let whole = slot(1).unwrap();

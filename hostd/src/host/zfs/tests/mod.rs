@@ -1,7 +1,7 @@
 mod commands;
 mod identity;
-mod play;
 mod recorded;
+mod scripted;
 
 use crate::api::{CloneId, Limits, SnapshotName};
 use crate::config::PoolConfig;
@@ -12,17 +12,17 @@ use crate::slot::{Slot, SlotNames, Slots};
 const ID: &str = "0b0c8d1e4f5a4c639a3e2f1d7c5b6a70";
 const OTHER: &str = "11111111222243338444555555555555";
 
-fn pool() -> Slots {
+fn slots() -> Slots {
     let clones_dir = "/usr/local/bastille/jails".into();
     Slots::new(&PoolConfig { clones_dir, ..PoolConfig::default() }).unwrap()
 }
 
 fn layout() -> Layout {
-    Layout::new(&pool(), "browser")
+    Layout::new(&slots(), "browser")
 }
 
 fn names() -> SlotNames {
-    pool().names(Slot::new(7).unwrap())
+    slots().names(Slot::new(7).unwrap())
 }
 
 fn id(text: &str) -> CloneId {

@@ -4,7 +4,7 @@ use super::*;
 use crate::host::command::{Ended, Outcome};
 use crate::host::zfs::datasets::Datasets;
 use crate::host::zfs::listing::{self, Table};
-use crate::host::zfs::words::{Refusal, Why};
+use crate::host::zfs::refusal::{Refusal, RefusalKind};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ fn refusal(stderr: &str) -> Refusal {
 fn every_recorded_refusal_means_what_the_table_says() {
     let mut text = String::new();
     for entry in recorded().iter().filter(|entry| entry.code != 0) {
-        let why = refusal(&entry.stderr).why;
+        let why = refusal(&entry.stderr).kind;
         let first = entry.stderr.lines().next().unwrap_or_default();
         // Very long names say no more than long ones.
         let short = |text: &str| {
@@ -81,19 +81,22 @@ fn every_recorded_refusal_means_what_the_table_says() {
 #[test]
 fn words_that_were_read_in_the_source_are_known_too() {
     let known = [
-        ("cannot open 'tank': pool I/O is currently suspended\n", Why::Suspended),
-        ("cannot create 'tank/a': pool is read-only\n", Why::ReadOnly),
-        ("cannot create 'tank/a': dataset name is too long\n", Why::NameTooLong),
-        ("cannot unmount 'tank/a': not currently mounted\n", Why::NotMounted),
+        ("cannot open 'tank': pool I/O is currently suspended\n", RefusalKind::Suspended),
+        ("cannot create 'tank/a': pool is read-only\n", RefusalKind::ReadOnly),
+        ("cannot create 'tank/a': dataset name is too long\n", RefusalKind::NameTooLong),
+        ("cannot unmount 'tank/a': not currently mounted\n", RefusalKind::NotMounted),
         (
             "The ZFS modules are not loaded.\nTry running 'modprobe zfs' as root to load them.\n",
-            Why::NotLoaded,
+            RefusalKind::NotLoaded,
         ),
-        ("The ZFS modules cannot be auto-loaded.\nTry running 'modprobe zfs' as root.\n", Why::NotLoaded),
-        ("internal error: failed to initialize ZFS library\n", Why::NotLoaded),
+        (
+            "The ZFS modules cannot be auto-loaded.\nTry running 'modprobe zfs' as root.\n",
+            RefusalKind::NotLoaded,
+        ),
+        ("internal error: failed to initialize ZFS library\n", RefusalKind::NotLoaded),
     ];
     for (words, why) in known {
-        assert_eq!(refusal(words).why, why, "{words}");
+        assert_eq!(refusal(words).kind, why, "{words}");
     }
 }
 
@@ -112,7 +115,7 @@ fn what_is_not_known_is_carried_on_as_it_is() {
         "Permission denied the ZFS utilities must be run as root.",
     ] {
         let refusal = refusal(words);
-        assert_eq!(refusal.why, Why::Unknown, "{words:?}");
+        assert_eq!(refusal.kind, RefusalKind::Unknown, "{words:?}");
         let error = refusal.about("tank/a");
         assert_eq!(error.kind, crate::host::HostErrorKind::Failed);
         assert!(words.trim().is_empty() || error.message.contains(words.trim()), "{error:?}");
@@ -122,7 +125,7 @@ fn what_is_not_known_is_carried_on_as_it_is() {
 #[test]
 fn datasets_in_the_way_are_named() {
     let words = "cannot destroy 'p/t': filesystem has children\nuse '-r' to destroy the following datasets:\np/t@a\np/t/root\n";
-    assert_eq!(refusal(words).why, Why::Children(vec!["p/t@a".into(), "p/t/root".into()]));
+    assert_eq!(refusal(words).kind, RefusalKind::Children(vec!["p/t@a".into(), "p/t/root".into()]));
 }
 
 /// The properties that a recorded `zfs get` asked for, if it printed the four columns.
@@ -170,9 +173,9 @@ pub(super) const LOOK: &str = include_str!("../../../../tests/data/zfs/look.txt"
 fn a_look_is_read() {
     let parent = "zroot/bastille/jails";
     let seen = Datasets::read(LOOK, parent).unwrap();
-    let (layout, pool) = (layout(), pool());
-    let slots: Vec<String> = seen.slots(&layout, &pool).map(|slot| slot.to_string()).collect();
-    assert_eq!(slots, ["001", "002", "003", "004"]);
+    let (layout, slots) = (layout(), slots());
+    let used: Vec<String> = seen.slots(&layout, &slots).map(|slot| slot.to_string()).collect();
+    assert_eq!(used, ["001", "002", "003", "004"]);
     assert_eq!(seen.aside(&layout), [id(OTHER)].into());
     let first = seen.get("zroot/bastille/jails/browsertask001").unwrap();
     assert_eq!((first.quota, first.mounted, first.mark.as_deref()), (10737418240, true, Some(ID)));
@@ -261,8 +264,8 @@ proptest! {
     fn a_changed_look_never_invents_a_dataset(mutation in mutation()) {
         let changed = mutated(LOOK, &mutation);
         if let Ok(seen) = Datasets::read(&changed, "zroot/bastille/jails") {
-            for slot in seen.slots(&layout(), &pool()) {
-                let names = pool().names(slot);
+            for slot in seen.slots(&layout(), &slots()) {
+                let names = slots().names(slot);
                 let mounted = changed.contains(&format!("{}\tmounted\tyes\t-\n", names.dataset));
                 let storage = seen.storage(&layout(), &names).unwrap();
                 prop_assert!(!storage.mounted || mounted);
@@ -280,8 +283,8 @@ proptest! {
         let stderr = &refusals[which % refusals.len()].stderr;
         let first = stderr.lines().next().unwrap_or_default();
         let held = first.contains("it's being held. ") || first.contains("no such pool '");
-        let why = refusal(&format!("{first}{tail}\n")).why;
-        prop_assert!(held || why == Why::Unknown || tail.contains(": "), "{:?}: {}{}", why, first, tail);
+        let why = refusal(&format!("{first}{tail}\n")).kind;
+        prop_assert!(held || why == RefusalKind::Unknown || tail.contains(": "), "{:?}: {}{}", why, first, tail);
         let _ = refusal(&tail);
     }
 }

@@ -123,6 +123,6 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Where a dataset belongs.
-pub(super) fn place(world: &World, name: &str) -> String {
+pub(super) fn mountpoint_of(world: &World, name: &str) -> String {
     properties::mountpoint(world, name).0
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// One answer: exit code, standard output, standard error.
-type Answer<'a> = (i32, &'a str, &'a str);
-const DONE: Answer<'_> = (0, "", "");
+type ZfsReply<'a> = (i32, &'a str, &'a str);
+const DONE: ZfsReply<'_> = (0, "", "");
 
 const SCRIPT: &str = r#"#!/bin/sh
 here=${0%/*}
@@ -24,13 +24,13 @@ cat "$here/$next.err" >&2
 exit "$(cat "$here/$next.code")"
 "#;
 
-struct Play {
+struct ScriptedZfs {
     folder: tempfile::TempDir,
     zfs: Zfs,
 }
 
-impl Play {
-    fn new(answers: &[Answer<'_>]) -> Play {
+impl ScriptedZfs {
+    fn new(answers: &[ZfsReply<'_>]) -> ScriptedZfs {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: String| folder.path().join(name);
         for (index, (code, out, err)) in answers.iter().enumerate() {
@@ -42,11 +42,11 @@ impl Play {
         write_program(&at("zfs".into()));
         let tools = Tools::new(&[folder.path().into(), "/bin".into(), "/usr/bin".into()]);
         let clones = PathBuf::from("/usr/local/bastille/jails");
-        Play { zfs: Zfs::new(&tools, &pool(), clones, "browser", &[]), folder }
+        ScriptedZfs { zfs: Zfs::new(&tools, &slots(), clones, "browser", &[]), folder }
     }
 
     /// The commands that were run; all answers must have been asked for.
-    fn heard(&self) -> Vec<String> {
+    fn commands(&self) -> Vec<String> {
         let at = |name: &str| self.folder.path().join(name);
         let next = std::fs::read_to_string(at("next")).unwrap();
         assert!(!at(&format!("{}.code", next.trim())).exists(), "fewer commands than answers: {next}");
@@ -56,7 +56,7 @@ impl Play {
     }
 
     fn verbs(&self) -> Vec<String> {
-        self.heard().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+        self.commands().iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
     }
 }
 
@@ -91,40 +91,40 @@ const ROOT: &str = "zroot/bastille/jails/browsertask007/root";
 const TOP_ORIGIN: &str = "zroot/bastille/jails/browser@default";
 const ROOT_ORIGIN: &str = "zroot/bastille/jails/browser/root@default";
 const MARKED: (&str, &str) = (ID, "local");
-const EXISTS: Answer<'_> = (1, "", "cannot create 'zroot/x': dataset already exists\n");
-const MISSING: Answer<'_> = (1, "", "cannot open 'zroot/x': dataset does not exist\n");
-const BUSY: Answer<'_> = (1, "", "cannot unmount '/zroot/x': pool or dataset is busy\n");
+const EXISTS: ZfsReply<'_> = (1, "", "cannot create 'zroot/x': dataset already exists\n");
+const MISSING: ZfsReply<'_> = (1, "", "cannot open 'zroot/x': dataset does not exist\n");
+const BUSY: ZfsReply<'_> = (1, "", "cannot unmount '/zroot/x': pool or dataset is busy\n");
 
 #[tokio::test]
 async fn a_clone_is_two_commands() {
-    let play = Play::new(&[DONE, DONE]);
-    play.zfs.ensure(&spec()).await.unwrap();
+    let script = ScriptedZfs::new(&[DONE, DONE]);
+    script.zfs.ensure(&spec()).await.unwrap();
     let [outer, root] = layout().clone(&spec(), &[]);
-    assert_eq!(play.heard(), [outer.join(" "), root.join(" ")]);
+    assert_eq!(script.commands(), [outer.join(" "), root.join(" ")]);
 }
 
 #[tokio::test]
 async fn ensuring_again_changes_nothing() {
     let both = seen(TOP, TOP_ORIGIN, "yes", 10 << 30, MARKED) + &seen(ROOT, ROOT_ORIGIN, "yes", 0, MARKED);
-    let play = Play::new(&[EXISTS, (0, &both, ""), EXISTS]);
-    play.zfs.ensure(&spec()).await.unwrap();
-    assert_eq!(play.verbs(), ["clone", "get", "clone"]);
+    let script = ScriptedZfs::new(&[EXISTS, (0, &both, ""), EXISTS]);
+    script.zfs.ensure(&spec()).await.unwrap();
+    assert_eq!(script.verbs(), ["clone", "get", "clone"]);
 }
 
 #[tokio::test]
 async fn what_is_half_made_and_ours_is_completed() {
     // Only the outer dataset.
     let outer = seen(TOP, TOP_ORIGIN, "yes", 10 << 30, MARKED);
-    let play = Play::new(&[EXISTS, (0, &outer, ""), DONE]);
-    play.zfs.ensure(&spec()).await.unwrap();
-    assert_eq!(play.verbs(), ["clone", "get", "clone"]);
+    let script = ScriptedZfs::new(&[EXISTS, (0, &outer, ""), DONE]);
+    script.zfs.ensure(&spec()).await.unwrap();
+    assert_eq!(script.verbs(), ["clone", "get", "clone"]);
 
     // A crash between making a dataset and marking it, and nothing is mounted.
     let both = seen(TOP, TOP_ORIGIN, "no", 0, ("-", "-")) + &seen(ROOT, ROOT_ORIGIN, "no", 0, ("-", "-"));
-    let play = Play::new(&[EXISTS, (0, &both, ""), DONE, DONE, EXISTS, DONE, DONE]);
-    play.zfs.ensure(&spec()).await.unwrap();
-    assert_eq!(play.verbs(), ["clone", "get", "set", "mount", "clone", "set", "mount"]);
-    assert!(play.heard()[2].contains("quota=10737418240"), "{:?}", play.heard());
+    let script = ScriptedZfs::new(&[EXISTS, (0, &both, ""), DONE, DONE, EXISTS, DONE, DONE]);
+    script.zfs.ensure(&spec()).await.unwrap();
+    assert_eq!(script.verbs(), ["clone", "get", "set", "mount", "clone", "set", "mount"]);
+    assert!(script.commands()[2].contains("quota=10737418240"), "{:?}", script.commands());
 }
 
 #[tokio::test]
@@ -136,9 +136,9 @@ async fn what_is_not_ours_is_not_touched() {
         seen(TOP, "zroot/bastille/jails/browser@old", "yes", 0, MARKED),
     ];
     for case in cases {
-        let play = Play::new(&[EXISTS, (0, &case, "")]);
-        assert_eq!(kind(play.zfs.ensure(&spec()).await), HostErrorKind::Foreign, "{case}");
-        assert_eq!(play.verbs(), ["clone", "get"]);
+        let script = ScriptedZfs::new(&[EXISTS, (0, &case, "")]);
+        assert_eq!(kind(script.zfs.ensure(&spec()).await), HostErrorKind::Foreign, "{case}");
+        assert_eq!(script.verbs(), ["clone", "get"]);
     }
 }
 
@@ -159,8 +159,8 @@ async fn why_no_clone_is_made_is_told() {
             HostErrorKind::Failed,
         ),
     ] {
-        let play = Play::new(&[answer]);
-        let error = play.zfs.ensure(&spec()).await.unwrap_err();
+        let script = ScriptedZfs::new(&[answer]);
+        let error = script.zfs.ensure(&spec()).await.unwrap_err();
         assert_eq!(error.kind, expected, "{error:?}");
         assert!(!error.hint.is_empty());
     }
@@ -168,21 +168,21 @@ async fn why_no_clone_is_made_is_told() {
 
 #[tokio::test]
 async fn a_destroy_is_two_commands_and_absent_is_success() {
-    let play = Play::new(&[DONE, DONE]);
-    play.zfs.destroy(&names()).await.unwrap();
-    assert_eq!(play.heard(), [format!("destroy {ROOT}"), format!("destroy {TOP}")]);
-    Play::new(&[MISSING, MISSING]).zfs.destroy(&names()).await.unwrap();
-    let play = Play::new(&[DONE, DONE]);
-    play.zfs.destroy_aside(&id(ID)).await.unwrap();
+    let script = ScriptedZfs::new(&[DONE, DONE]);
+    script.zfs.destroy(&names()).await.unwrap();
+    assert_eq!(script.commands(), [format!("destroy {ROOT}"), format!("destroy {TOP}")]);
+    ScriptedZfs::new(&[MISSING, MISSING]).zfs.destroy(&names()).await.unwrap();
+    let script = ScriptedZfs::new(&[DONE, DONE]);
+    script.zfs.destroy_aside(&id(ID)).await.unwrap();
     let aside = format!("zroot/bastille/jails/browsertask-aside/{ID}");
-    assert_eq!(play.heard(), [format!("destroy {aside}/root"), format!("destroy {aside}")]);
+    assert_eq!(script.commands(), [format!("destroy {aside}/root"), format!("destroy {aside}")]);
 }
 
 #[tokio::test]
 async fn a_busy_destroy_is_one_try() {
-    let play = Play::new(&[BUSY]);
-    assert_eq!(kind(play.zfs.destroy(&names()).await), HostErrorKind::Busy);
-    assert_eq!(play.heard().len(), 1);
+    let script = ScriptedZfs::new(&[BUSY]);
+    assert_eq!(kind(script.zfs.destroy(&names()).await), HostErrorKind::Busy);
+    assert_eq!(script.commands().len(), 1);
 }
 
 #[tokio::test]
@@ -193,9 +193,9 @@ async fn snapshots_of_a_clone_go_with_it_and_nothing_else() {
         )
     };
     let snapshots = children(&format!("{ROOT}@auto-1\n{ROOT}@auto-2\n"));
-    let play = Play::new(&[(1, "", &snapshots), DONE, DONE, DONE]);
-    play.zfs.destroy(&names()).await.unwrap();
-    assert_eq!(play.heard()[1], format!("destroy {ROOT}@auto-1,auto-2"));
+    let script = ScriptedZfs::new(&[(1, "", &snapshots), DONE, DONE, DONE]);
+    script.zfs.destroy(&names()).await.unwrap();
+    assert_eq!(script.commands()[1], format!("destroy {ROOT}@auto-1,auto-2"));
     for others in [
         format!("{ROOT}@a\n{ROOT}/mine\n"),
         format!("{ROOT}/mine@a\n"),
@@ -203,48 +203,48 @@ async fn snapshots_of_a_clone_go_with_it_and_nothing_else() {
         String::new(),
     ] {
         let text = children(&others);
-        let play = Play::new(&[(1, "", &text)]);
-        assert_eq!(kind(play.zfs.destroy(&names()).await), HostErrorKind::Failed, "{others}");
+        let script = ScriptedZfs::new(&[(1, "", &text)]);
+        assert_eq!(kind(script.zfs.destroy(&names()).await), HostErrorKind::Failed, "{others}");
     }
 }
 
 #[tokio::test]
 async fn moving_aside_makes_its_place_the_first_time() {
-    let play = Play::new(&[DONE]);
-    play.zfs.move_aside(&names(), &id(ID)).await.unwrap();
-    assert_eq!(play.verbs(), ["rename"]);
+    let script = ScriptedZfs::new(&[DONE]);
+    script.zfs.move_aside(&names(), &id(ID)).await.unwrap();
+    assert_eq!(script.verbs(), ["rename"]);
     let no_parent = (1, "", "cannot rename 'zroot/x': parent does not exist\n");
-    let play = Play::new(&[no_parent, DONE, DONE]);
-    play.zfs.move_aside(&names(), &id(ID)).await.unwrap();
-    assert_eq!(play.verbs(), ["rename", "create", "rename"]);
+    let script = ScriptedZfs::new(&[no_parent, DONE, DONE]);
+    script.zfs.move_aside(&names(), &id(ID)).await.unwrap();
+    assert_eq!(script.verbs(), ["rename", "create", "rename"]);
     // What is gone need not be moved.
-    Play::new(&[MISSING, EXISTS, MISSING]).zfs.move_aside(&names(), &id(ID)).await.unwrap();
-    assert_eq!(kind(Play::new(&[BUSY]).zfs.move_aside(&names(), &id(ID)).await), HostErrorKind::Busy);
+    ScriptedZfs::new(&[MISSING, EXISTS, MISSING]).zfs.move_aside(&names(), &id(ID)).await.unwrap();
+    assert_eq!(kind(ScriptedZfs::new(&[BUSY]).zfs.move_aside(&names(), &id(ID)).await), HostErrorKind::Busy);
 }
 
 #[tokio::test]
 async fn a_forced_unmount_takes_the_inner_one_first() {
     let not_mounted = (1, "", "cannot unmount 'zroot/x': not currently mounted\n");
-    let play = Play::new(&[DONE, not_mounted]);
-    play.zfs.force_unmount(&names()).await.unwrap();
-    assert_eq!(play.heard(), [format!("unmount -f {ROOT}"), format!("unmount -f {TOP}")]);
-    assert_eq!(kind(Play::new(&[BUSY]).zfs.force_unmount(&names()).await), HostErrorKind::Busy);
+    let script = ScriptedZfs::new(&[DONE, not_mounted]);
+    script.zfs.force_unmount(&names()).await.unwrap();
+    assert_eq!(script.commands(), [format!("unmount -f {ROOT}"), format!("unmount -f {TOP}")]);
+    assert_eq!(kind(ScriptedZfs::new(&[BUSY]).zfs.force_unmount(&names()).await), HostErrorKind::Busy);
 }
 
 #[tokio::test]
 async fn a_look_tells_absent_from_broken() {
-    let play = Play::new(&[MISSING]);
+    let script = ScriptedZfs::new(&[MISSING]);
     // One below it went away meanwhile: that is no answer.
-    assert_eq!(kind(play.zfs.look_at(&names()).await), HostErrorKind::Failed);
+    assert_eq!(kind(script.zfs.look_at(&names()).await), HostErrorKind::Failed);
     let absent = format!("cannot open '{TOP}': dataset does not exist\n");
-    let play = Play::new(&[(1, "", &absent)]);
-    assert!(play.zfs.look_at(&names()).await.unwrap().storage(&layout(), &names()).is_none());
+    let script = ScriptedZfs::new(&[(1, "", &absent)]);
+    assert!(script.zfs.look_at(&names()).await.unwrap().storage(&layout(), &names()).is_none());
     let absent = "cannot open 'zroot/bastille/jails': dataset does not exist\n";
-    assert_eq!(kind(Play::new(&[(1, "", absent)]).zfs.look_all().await), HostErrorKind::NotReady);
+    assert_eq!(kind(ScriptedZfs::new(&[(1, "", absent)]).zfs.look_all().await), HostErrorKind::NotReady);
     // A success without a word, and half a word.
-    assert_eq!(kind(Play::new(&[DONE]).zfs.look_at(&names()).await), HostErrorKind::Failed);
+    assert_eq!(kind(ScriptedZfs::new(&[DONE]).zfs.look_at(&names()).await), HostErrorKind::Failed);
     let half = (0, "zroot/bastille/jails/browsertask007\torigin\t-\t-\n", "");
-    assert_eq!(kind(Play::new(&[half]).zfs.look_at(&names()).await), HostErrorKind::Failed);
+    assert_eq!(kind(ScriptedZfs::new(&[half]).zfs.look_at(&names()).await), HostErrorKind::Failed);
 }
 
 fn template(transactions: [u64; 2], going: &str, browser: &str) -> String {
@@ -261,22 +261,23 @@ fn template(transactions: [u64; 2], going: &str, browser: &str) -> String {
 #[tokio::test]
 async fn a_template_is_proven() {
     let good = template([5, 5], "off", "/usr/bin/chromium");
-    let seen = Play::new(&[(0, &good, "")]).zfs.check_template(&snapshot("default")).await.unwrap();
+    let seen = ScriptedZfs::new(&[(0, &good, "")]).zfs.check_template(&snapshot("default")).await.unwrap();
     assert_eq!(seen.browser.as_deref(), Some(Path::new("/usr/bin/chromium")));
     let apart = template([5, 6], "off", "-");
     let going = template([5, 5], "on", "-");
     let half = good.lines().take(4).map(|line| format!("{line}\n")).collect::<String>();
     for text in [&apart, &going, &half] {
-        let error = Play::new(&[(0, text, "")]).zfs.check_template(&snapshot("default")).await.unwrap_err();
+        let error =
+            ScriptedZfs::new(&[(0, text, "")]).zfs.check_template(&snapshot("default")).await.unwrap_err();
         assert_eq!(error.kind, HostErrorKind::Template, "{error:?}");
     }
     assert_eq!(
-        kind(Play::new(&[MISSING]).zfs.check_template(&snapshot("default")).await),
+        kind(ScriptedZfs::new(&[MISSING]).zfs.check_template(&snapshot("default")).await),
         HostErrorKind::Template
     );
-    let all = Play::new(&[(0, &good, "")]).zfs.templates().await.unwrap();
+    let all = ScriptedZfs::new(&[(0, &good, "")]).zfs.templates().await.unwrap();
     assert_eq!(all.len(), 1);
-    assert!(Play::new(&[MISSING]).zfs.templates().await.unwrap().is_empty());
+    assert!(ScriptedZfs::new(&[MISSING]).zfs.templates().await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -297,12 +298,12 @@ async fn a_doctor_finds_what_is_wrong_with_the_parent() {
         (parent("yes", place, 1 << 40, ID), Severity::Warning, "mark"),
     ];
     for (text, severity, words) in cases {
-        let findings = Play::new(&[(0, &text, "")]).zfs.findings().await;
+        let findings = ScriptedZfs::new(&[(0, &text, "")]).zfs.findings().await;
         let [finding] = findings.as_slice() else { panic!("{findings:?}") };
         assert_eq!(finding.severity, severity, "{finding:?}");
         assert!(finding.message.contains(words), "{finding:?}");
         assert_eq!(finding.fix.is_empty(), severity == Severity::Ok);
     }
-    let findings = Play::new(&[MISSING]).zfs.findings().await;
+    let findings = ScriptedZfs::new(&[MISSING]).zfs.findings().await;
     assert!(findings[0].severity == Severity::Error && findings[0].fix.contains("pool.parent_dataset"));
 }

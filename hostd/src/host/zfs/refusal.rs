@@ -6,9 +6,9 @@
 use crate::host::command::Outcome;
 use crate::host::{HostError, HostErrorKind};
 
-/// Why `zfs` did not do what it was asked to.
+/// RefusalKind `zfs` did not do what it was asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum RefusalKind {
     /// There is no such dataset or snapshot.
     Missing,
     /// There is nothing to make it in: its parent or its pool is missing.
@@ -45,85 +45,95 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// What it means.
-    pub why: Why,
+    pub kind: RefusalKind,
     /// What it said.
-    pub words: String,
+    pub text: String,
 }
 
 impl Refusal {
     /// The meaning of an outcome that is no success.
     pub fn of(outcome: &Outcome) -> Refusal {
-        let why = why(&outcome.stderr);
+        let kind = classify(&outcome.stderr);
         // What is in the way, and not what zfs advises about it.
-        let words = match (&why, outcome.stderr.lines().next()) {
-            (Why::Children(names) | Why::Dependents(names), Some(first)) => {
+        let text = match (&kind, outcome.stderr.lines().next()) {
+            (RefusalKind::Children(names) | RefusalKind::Dependents(names), Some(first)) => {
                 format!("{first}: {}", names.join(", "))
             }
             _ => outcome.complaint(),
         };
-        Refusal { why, words }
+        Refusal { kind, text }
     }
 
     /// As an error about a dataset.
     pub fn about(self, dataset: &str) -> HostError {
         use HostErrorKind as Kind;
-        let (kind, hint) = match &self.why {
-            Why::Missing => (Kind::Failed, "look with zfs list -r; hostctl doctor checks the host"),
-            Why::NoParent => {
+        let (kind, hint) = match &self.kind {
+            RefusalKind::Missing => (Kind::Failed, "look with zfs list -r; hostctl doctor checks the host"),
+            RefusalKind::NoParent => {
                 (Kind::NotReady, "import the pool, or make the dataset that pool.parent_dataset names")
             }
-            Why::Exists => (Kind::Foreign, "it is not hostd's: find out whose it is and remove or rename it"),
-            Why::Busy => (Kind::Busy, "find who uses it: fuser -cm its mount point; zfs holds its snapshots"),
-            Why::Children(_) => {
+            RefusalKind::Exists => {
+                (Kind::Foreign, "it is not hostd's: find out whose it is and remove or rename it")
+            }
+            RefusalKind::Busy => {
+                (Kind::Busy, "find who uses it: fuser -cm its mount point; zfs holds its snapshots")
+            }
+            RefusalKind::Children(_) => {
                 (Kind::Failed, "somebody made datasets below it: remove those that are not needed")
             }
-            Why::Dependents(_) => (Kind::Busy, "clones were made from it: destroy those first"),
-            Why::NotMounted | Why::Mounted => (Kind::Failed, "look with zfs get mounted,mountpoint"),
-            Why::Permission => (Kind::NotReady, "run hostd as root"),
-            Why::NoSpace => (Kind::NoSpace, "make room: zpool list, zfs list -o space"),
-            Why::NameTooLong => (Kind::NotReady, "take a shorter pool.parent_dataset or pool.prefix"),
-            Why::Suspended => {
+            RefusalKind::Dependents(_) => (Kind::Busy, "clones were made from it: destroy those first"),
+            RefusalKind::NotMounted | RefusalKind::Mounted => {
+                (Kind::Failed, "look with zfs get mounted,mountpoint")
+            }
+            RefusalKind::Permission => (Kind::NotReady, "run hostd as root"),
+            RefusalKind::NoSpace => (Kind::NoSpace, "make room: zpool list, zfs list -o space"),
+            RefusalKind::NameTooLong => (Kind::NotReady, "take a shorter pool.parent_dataset or pool.prefix"),
+            RefusalKind::Suspended => {
                 (Kind::NotReady, "zpool status -x tells which disk is gone; zpool clear resumes")
             }
-            Why::ReadOnly => (Kind::NotReady, "import the pool writable"),
-            Why::NotLoaded => (Kind::NotReady, "load ZFS: modprobe zfs (Linux), kldload zfs (FreeBSD)"),
-            Why::Unknown => (Kind::Failed, "run the command by hand; hostd's log has it"),
+            RefusalKind::ReadOnly => (Kind::NotReady, "import the pool writable"),
+            RefusalKind::NotLoaded => {
+                (Kind::NotReady, "load ZFS: modprobe zfs (Linux), kldload zfs (FreeBSD)")
+            }
+            RefusalKind::Unknown => (Kind::Failed, "run the command by hand; hostd's log has it"),
         };
-        HostError::new(kind, dataset, self.words, hint)
+        HostError::new(kind, dataset, self.text, hint)
     }
 }
 
 /// The first line decides: what follows are consequences, lists and usage.
-fn why(stderr: &str) -> Why {
+fn classify(stderr: &str) -> RefusalKind {
     let mut lines = stderr.lines();
     let first = lines.next().unwrap_or_default();
     if first.starts_with("The ZFS modules ") || first == "internal error: failed to initialize ZFS library" {
-        return Why::NotLoaded;
+        return RefusalKind::NotLoaded;
     }
     if first == "could not find any snapshots to destroy; check snapshot names." {
-        return Why::Missing;
+        return RefusalKind::Missing;
     }
-    let Some(reason) = reason(first) else { return Why::Unknown };
+    let Some(reason) = reason(first) else { return RefusalKind::Unknown };
     match reason {
-        "dataset does not exist" | "no such pool or dataset" => Why::Missing,
-        "parent does not exist" | "no such pool" => Why::NoParent,
-        "dataset already exists" | "pool or dataset exists" => Why::Exists,
+        "dataset does not exist" | "no such pool or dataset" => RefusalKind::Missing,
+        "parent does not exist" | "no such pool" => RefusalKind::NoParent,
+        "dataset already exists" | "pool or dataset exists" => RefusalKind::Exists,
         "pool or dataset is busy"
         | "dataset is busy"
         | "snapshot is busy"
-        | "mountpoint or dataset is busy" => Why::Busy,
-        "filesystem has children" => Why::Children(listed(lines)),
-        "filesystem has dependent clones" | "snapshot has dependent clones" => Why::Dependents(listed(lines)),
-        "not currently mounted" => Why::NotMounted,
-        "filesystem already mounted" => Why::Mounted,
-        "permission denied" => Why::Permission,
-        "out of space" => Why::NoSpace,
-        "name is too long" | "dataset name is too long" => Why::NameTooLong,
-        "pool I/O is currently suspended" => Why::Suspended,
-        "pool is read-only" | "dataset is read-only" => Why::ReadOnly,
-        other if other.starts_with("it's being held. ") => Why::Busy,
-        other if other.starts_with("no such pool '") => Why::NoParent,
-        _ => Why::Unknown,
+        | "mountpoint or dataset is busy" => RefusalKind::Busy,
+        "filesystem has children" => RefusalKind::Children(listed(lines)),
+        "filesystem has dependent clones" | "snapshot has dependent clones" => {
+            RefusalKind::Dependents(listed(lines))
+        }
+        "not currently mounted" => RefusalKind::NotMounted,
+        "filesystem already mounted" => RefusalKind::Mounted,
+        "permission denied" => RefusalKind::Permission,
+        "out of space" => RefusalKind::NoSpace,
+        "name is too long" | "dataset name is too long" => RefusalKind::NameTooLong,
+        "pool I/O is currently suspended" => RefusalKind::Suspended,
+        "pool is read-only" | "dataset is read-only" => RefusalKind::ReadOnly,
+        other if other.starts_with("it's being held. ") => RefusalKind::Busy,
+        other if other.starts_with("no such pool '") => RefusalKind::NoParent,
+        _ => RefusalKind::Unknown,
     }
 }
 
