@@ -2,7 +2,7 @@
 
 use super::limits::{self, LimitBackend};
 use super::storage::Overlay;
-use super::{Inner, mounts};
+use super::{LinuxHostState, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
@@ -20,7 +20,7 @@ const LANDLOCK_ABI: u8 = 6;
 
 /// Everything but the storage and the template, which were looked at before.
 pub(super) fn run(
-    inner: &Inner,
+    inner: &LinuxHostState,
     storage: Vec<Finding>,
     usable: HostResult<(PathBuf, String)>,
     datasets: HostResult<Datasets>,
@@ -117,7 +117,7 @@ fn sandbox() -> Vec<Finding> {
         .collect()
 }
 
-fn keeper(inner: &Inner) -> Finding {
+fn keeper(inner: &LinuxHostState) -> Finding {
     match (&inner.keeper, inner.config.linux.limits) {
         (LimitBackend::Cgroup(parent), _) => {
             good("limits", format!("a cgroup per clone below {}", parent.display()))
@@ -140,7 +140,7 @@ fn keeper(inner: &Inner) -> Finding {
 }
 
 /// Limits in the configuration that nobody keeps here.
-fn rates(inner: &Inner) -> Option<Finding> {
+fn rates(inner: &LinuxHostState) -> Option<Finding> {
     let severity = match inner.config.linux.limits {
         _ if !limits::has_rates(&inner.config.clone_limits.grant(None)) => return None,
         LimitsDemand::Available => Severity::Warning,
@@ -150,7 +150,7 @@ fn rates(inner: &Inner) -> Option<Finding> {
     Some(finding("rates", severity, limits::RATES, fix))
 }
 
-fn egress(inner: &Inner) -> Finding {
+fn egress(inner: &LinuxHostState) -> Finding {
     match inner.egress.health() {
         Ok(EgressHealth::Ok) => {
             good("egress", format!("table inet {} is loaded and is the rendered one", inner.egress.table()))
@@ -173,7 +173,7 @@ fn egress(inner: &Inner) -> Finding {
     }
 }
 
-fn forwarding(inner: &Inner) -> Vec<Finding> {
+fn forwarding(inner: &LinuxHostState) -> Vec<Finding> {
     let mut wanted = vec![("net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward")];
     if inner.pool.subnet6().is_some() {
         wanted.push(("net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding"));
@@ -196,7 +196,7 @@ fn forwarding(inner: &Inner) -> Vec<Finding> {
     wanted.into_iter().map(check).collect()
 }
 
-fn template(inner: &Inner, usable: HostResult<(PathBuf, String)>) -> Finding {
+fn template(inner: &LinuxHostState, usable: HostResult<(PathBuf, String)>) -> Finding {
     let snapshot = &inner.config.host.snapshot;
     match usable {
         Ok((_, version)) => {
@@ -207,7 +207,7 @@ fn template(inner: &Inner, usable: HostResult<(PathBuf, String)>) -> Finding {
 }
 
 /// A clone's processes are nobody special, and must be able to walk to the clone's folder.
-fn passage(inner: &Inner) -> Finding {
+fn passage(inner: &LinuxHostState) -> Finding {
     let clones = &inner.config.pool.clones_dir;
     match closed(clones) {
         None => good("passage", format!("the clones' users can reach {}", clones.display())),
@@ -227,7 +227,7 @@ fn closed(path: &Path) -> Option<&Path> {
 }
 
 /// The program beside the browser, which the clones' users start.
-fn browserd(inner: &Inner) -> Finding {
+fn browserd(inner: &LinuxHostState) -> Finding {
     let program = &inner.config.linux.browserd;
     let shown = program.display();
     let missing = |message: String, fix: &str| finding("browserd", Severity::Warning, message, fix);
@@ -260,7 +260,7 @@ fn browserd(inner: &Inner) -> Finding {
     }
 }
 
-fn free_space(inner: &Inner) -> Finding {
+fn free_space(inner: &LinuxHostState) -> Finding {
     let folder = &inner.config.paths.state;
     match nix::sys::statvfs::statvfs(folder) {
         Ok(seen) => enough(
@@ -314,7 +314,7 @@ fn clock() -> Finding {
 }
 
 /// What is on the host of this pool's: all of it should belong to a clone that `hostctl ls` shows.
-fn leftovers(inner: &Inner, datasets: HostResult<Datasets>) -> Finding {
+fn leftovers(inner: &LinuxHostState, datasets: HostResult<Datasets>) -> Finding {
     let seen = match datasets.and_then(|datasets| inner.inventory(datasets)) {
         Ok(seen) => seen,
         Err(error) => return finding("objects", Severity::Error, error.to_string(), &error.hint),
@@ -341,7 +341,7 @@ fn leftovers(inner: &Inner, datasets: HostResult<Datasets>) -> Finding {
 }
 
 /// Mounts in our folders that belong to no slot of the pool.
-fn strange_mounts(inner: &Inner) -> Vec<String> {
+fn strange_mounts(inner: &LinuxHostState) -> Vec<String> {
     let Ok(all) = mounts::all() else { return Vec::new() };
     let clones =
         inner.config.pool.clones_dir.canonicalize().unwrap_or_else(|_| inner.config.pool.clones_dir.clone());

@@ -8,7 +8,8 @@
 
 use super::errors::ErrorContext;
 use super::limits::LimitBackend;
-use super::processes::{self, Held, is_stopped};
+use super::processes::{self, ProcessHandles, is_stopped};
+use kernel::pidfd::Signal;
 use super::{cgroup, jail};
 use crate::host::{HostError, HostResult};
 use crate::slot::{Slot, SlotNames};
@@ -30,7 +31,7 @@ pub(super) struct Freezer(Mutex<BTreeMap<Slot, Known>>);
 #[derive(Debug)]
 enum Known {
     /// It stands still: its processes, and whether its service answered before.
-    Still { held: Held, answered: bool },
+    Still { held: ProcessHandles, answered: bool },
     /// It goes on again: whether its service is well, if that could be told when it did. Not looked at later: a process
     /// that had nothing left to do but to end does so as soon as it may.
     Woken { well: Option<bool> },
@@ -53,8 +54,8 @@ impl Subject<'_> {
         processes::inside(self.name(), self.run, self.keeper)
     }
 
-    fn hold(&self) -> io::Result<Held> {
-        Held::take(self.name(), self.run, self.keeper)
+    fn hold(&self) -> io::Result<ProcessHandles> {
+        ProcessHandles::open(self.name(), self.run, self.keeper)
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> HostError {
@@ -114,13 +115,13 @@ impl Freezer {
     }
 
     /// Stop everything. `None`: not yet.
-    fn stop(&self, subject: Subject<'_>) -> io::Result<Option<Held>> {
+    fn stop(&self, subject: Subject<'_>) -> io::Result<Option<ProcessHandles>> {
         if let Some(own) = subject.keeper.cgroup(subject.name()) {
             cgroup::set_frozen(&own, true)?;
             return if cgroup::is_frozen(&own)? { subject.hold().map(Some) } else { Ok(None) };
         }
         let held = subject.hold()?;
-        held.signal(libc::SIGSTOP)?;
+        held.signal(Signal::STOP)?;
         // One that was started by another before that was stopped is not held.
         let known: BTreeSet<u32> = held.pids().collect();
         let all_stopped = subject.processes()?.iter().all(|pid| known.contains(pid) && is_stopped(*pid));
@@ -137,11 +138,11 @@ impl Freezer {
         thawed.map_err(|error| subject.failed("cannot be thawed", &error))
     }
 
-    fn wake(&self, subject: Subject<'_>, held: &Held, answered: bool) -> io::Result<()> {
-        let well = if answered { Some(held.all_alive()?) } else { None };
+    fn wake(&self, subject: Subject<'_>, held: &ProcessHandles, answered: bool) -> io::Result<()> {
+        let well = if answered { Some(held.all_running()?) } else { None };
         match subject.keeper.cgroup(subject.name()) {
             Some(own) => cgroup::set_frozen(&own, false)?,
-            None => held.signal(libc::SIGCONT)?,
+            None => held.signal(Signal::CONT)?,
         }
         self.lock().insert(subject.names.slot, Known::Woken { well });
         Ok(())
@@ -150,7 +151,7 @@ impl Freezer {
     fn thaw_all(&self, subject: Subject<'_>) -> io::Result<()> {
         match subject.keeper.cgroup(subject.name()) {
             Some(own) => cgroup::set_frozen(&own, false),
-            None => subject.hold()?.signal(libc::SIGCONT),
+            None => subject.hold()?.signal(Signal::CONT),
         }
     }
 

@@ -6,6 +6,7 @@
 //! STATE/run/browsertask001/jail      whose jail it is and what it shall run; locked by the supervisor
 //! STATE/run/browsertask001/control   the supervisor's socket
 //! STATE/run/browsertask001/cdp       the browser's debugging pipe as a socket, without browserd
+//! STATE/run/browsertask001/program   the process ID of the program in the sandbox: a hint, verified by its reader
 //! STATE/run/browsertask001/log       what the supervisor and the browser said
 //! ```
 //!
@@ -15,7 +16,7 @@
 use super::apart::MountIsolation;
 use super::errors::{ErrorContext, doing, failed};
 use super::files;
-use super::supervisor::{Answer, Orders, Request};
+use super::supervisor::{Answer, BROWSERD, Orders, Request};
 use crate::api::CloneId;
 use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -32,8 +33,9 @@ pub(super) const JAIL: &str = "jail";
 pub(super) const CONTROL: &str = "control";
 pub(super) const CDP: &str = "cdp";
 pub(super) const LOG: &str = "log";
-/// Everything a jail puts into the run folder.
-pub(super) const FILES: [&str; 4] = [CONTROL, CDP, LOG, JAIL];
+const PROGRAM: &str = "program";
+/// The files that a jail makes in the run folder.
+pub(super) const FILES: [&str; 5] = [CONTROL, CDP, PROGRAM, LOG, JAIL];
 
 /// The argument by which the daemon's program becomes a supervisor.
 pub(super) const SUPERVISE: &str = "supervise-clone";
@@ -62,6 +64,23 @@ pub(super) fn supervisor(run: &Path) -> io::Result<Option<u32>> {
     fcntl(&file, FcntlArg::F_GETLK(&mut held))?;
     let free = i32::from(held.l_type) == libc::F_UNLCK;
     Ok(u32::try_from(held.l_pid).ok().filter(|pid| !free && *pid > 0))
+}
+
+/// Note the program in the sandbox, so that the clone's processes are found without reading all of `/proc`. What is noted
+/// is `PID` and whether it is browserd.
+pub(super) fn note_program(run: &Path, pid: u32, is_browserd: bool) -> io::Result<()> {
+    let kind = if is_browserd { BROWSERD } else { "browser" };
+    files::write_atomically(&run.join(PROGRAM), format!("{pid} {kind}\n").as_bytes())
+}
+
+/// The process ID that the supervisor noted. It is a hint: whoever uses it proves first whose process it is.
+pub(super) fn noted_program(run: &Path) -> Option<u32> {
+    std::fs::read_to_string(run.join(PROGRAM)).ok()?.split(' ').next()?.parse().ok()
+}
+
+/// Whether the program in the sandbox is browserd.
+pub(super) fn runs_browserd(run: &Path) -> bool {
+    std::fs::read_to_string(run.join(PROGRAM)).is_ok_and(|noted| noted.trim_end().ends_with(BROWSERD))
 }
 
 /// What the file says.
@@ -126,7 +145,7 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
     }
     let text = serde_json::to_vec(&orders).expect("plain data");
     let prepare = || {
-        for file in [CONTROL, CDP] {
+        for file in [CONTROL, CDP, PROGRAM] {
             files::remove_file(&run.join(file))?;
         }
         files::write_atomically(&run.join(JAIL), &text)?;

@@ -27,7 +27,6 @@ mod limits;
 mod mounts;
 mod netns;
 mod network;
-mod pidfd;
 mod processes;
 mod rtnl;
 mod statmount;
@@ -41,7 +40,7 @@ pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::zfs::datasets::Datasets;
-use super::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
+use super::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Slot, SlotNames, Slots};
@@ -51,23 +50,24 @@ use egress::Egress;
 use errors::{ErrorContext, failed};
 use freezer::{Freezer, Subject};
 use limits::LimitBackend;
-use processes::Held;
+use kernel::pidfd::Exit;
+use processes::ProcessHandles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use supervisor::Orders;
 
-/// How long processes may take to end.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the kernel may take to end killed processes.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
-pub struct LinuxHost(Arc<Inner>);
+pub struct LinuxHost(Arc<LinuxHostState>);
 
 #[derive(Debug)]
-struct Inner {
+struct LinuxHostState {
     pool: Slots,
     config: Config,
     storage: Storage,
@@ -78,6 +78,8 @@ struct Inner {
     run: PathBuf,
     /// Where this storage's mounts can be kept apart.
     apart: Option<MountIsolation>,
+    /// Processes that were killed and are not known to be gone.
+    killed: Mutex<BTreeMap<Slot, ProcessHandles>>,
 }
 
 impl LinuxHost {
@@ -103,7 +105,7 @@ impl LinuxHost {
         if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
             tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
         }
-        Ok(LinuxHost(Arc::new(Inner {
+        Ok(LinuxHost(Arc::new(LinuxHostState {
             pool: pool.clone(),
             config: config.clone(),
             storage,
@@ -112,20 +114,21 @@ impl LinuxHost {
             egress,
             run,
             apart,
+            killed: Mutex::default(),
         })))
     }
 
     /// Do something that blocks. A caller that goes away does not stop it; every piece is short.
     async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> HostResult<T> + Send + 'static,
+        work: impl FnOnce(&LinuxHostState) -> HostResult<T> + Send + 'static,
     ) -> HostResult<T> {
         let inner = self.0.clone();
         driver::blocking(move || work(&inner)).await
     }
 }
 
-impl Inner {
+impl LinuxHostState {
     fn run(&self, names: &SlotNames) -> PathBuf {
         self.run.join(names.name.as_str())
     }
@@ -167,6 +170,7 @@ impl Inner {
                 Part::Processes => {
                     let name = names.name.as_str();
                     seen.processes = processes::inside(name, &run, &self.keeper).map_err(cannot)?;
+                    seen.processes.extend(self.killed_and_running(names)?);
                 }
                 Part::Service => {
                     // One that is frozen would be waited for in vain.
@@ -270,32 +274,57 @@ impl Inner {
         }
     }
 
-    fn hold(&self, names: &SlotNames) -> HostResult<Held> {
-        let held = Held::take(names.name.as_str(), &self.run(names), &self.keeper);
-        held.map_err(|error| ending(names).failed("cannot be found", &error))
+    /// Kill everything inside, and wait for browserd's exit: it closes the connections of browserd's callers, who would
+    /// otherwise wait for a packet from a link that is gone.
+    fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
+        let what = ending(names);
+        let killed = processes::kill(names.name.as_str(), &self.run(names), &self.keeper);
+        let killed = killed.map_err(|error| what.failed("cannot be killed", &error))?;
+        let waited = killed.wait_for_browserd(Instant::now() + STOP_TIMEOUT);
+        // Kept also when something fails: see `wait_for_processes`.
+        self.killed().entry(names.slot).or_default().extend(killed);
+        self.exited(names, waited)
     }
 
-    /// Kill everything inside. The kernel takes some time to take a browser apart, in which the link goes too. But not
-    /// before browserd's end has ended its callers' connections: they would wait for a packet that never comes.
-    fn kill(&self, names: &SlotNames) -> HostResult<()> {
-        let what = ending(names);
-        let (browserd, others) = self.hold(names)?.split(supervisor::BROWSERD);
-        let kill = || {
-            browserd.signal(libc::SIGKILL)?;
-            if let Some(cgroup) = self.keeper.cgroup(names.name.as_str()) {
-                cgroup::kill(&cgroup)?;
-            }
-            others.signal(libc::SIGKILL)
-        };
-        kill().map_err(|error| what.failed("cannot be killed", &error))?;
-        let wait = |held: &Held| {
-            held.wait(STOP_PATIENCE).map(drop).map_err(|error| what.failed("cannot be waited for", &error))
-        };
-        wait(&browserd)?;
-        if let Err(error) = network::remove_link(names).and_then(|()| self.forget_connections(names)) {
-            tracing::debug!(clone = %names.name, %error, "the network's own step tries again");
+    /// Wait until the kernel has released the processes that [`LinuxHostState::end_processes`] killed.
+    fn wait_for_processes(&self, names: &SlotNames) -> HostResult<()> {
+        let Some(killed) = self.killed().remove(&names.slot) else { return Ok(()) };
+        let waited = killed.wait(Instant::now() + STOP_TIMEOUT);
+        if !matches!(waited, Ok(Exit::Exited)) {
+            self.killed().entry(names.slot).or_default().extend(killed);
         }
-        wait(&others)
+        self.exited(names, waited)
+    }
+
+    fn exited(&self, names: &SlotNames, waited: io::Result<Exit>) -> HostResult<()> {
+        let what = ending(names);
+        match waited {
+            Ok(Exit::Exited) => Ok(()),
+            Ok(Exit::TimedOut) => {
+                let why = format!("killed, but not gone after {} s", STOP_TIMEOUT.as_secs());
+                Err(HostError::new(HostErrorKind::Timeout, what.object, why, what.hint))
+            }
+            Err(error) => Err(what.failed("cannot be waited for", &error)),
+        }
+    }
+
+    /// Release the network namespace of a clone whose link and processes are gone. Until then its mount stays: it is what
+    /// proves whose a surviving process is, also to the next hostd.
+    fn release_namespace(&self, names: &SlotNames) -> HostResult<()> {
+        match self.killed_and_running(names)?.is_empty() && network::Seen::now(Some(names))?.links().is_empty() {
+            true => network::release_namespace(names, &self.run(names)),
+            false => Ok(()),
+        }
+    }
+
+    fn killed_and_running(&self, names: &SlotNames) -> HostResult<BTreeSet<u32>> {
+        let killed = self.killed();
+        let running = killed.get(&names.slot).map_or_else(|| Ok(BTreeSet::new()), ProcessHandles::running);
+        running.map_err(|error| ending(names).failed("cannot be inspected", &error))
+    }
+
+    fn killed(&self) -> MutexGuard<'_, BTreeMap<Slot, ProcessHandles>> {
+        self.killed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
@@ -486,7 +515,12 @@ impl Host for LinuxHost {
 
     /// Kills at once: the clone's files are destroyed afterwards, so there is nothing that the browser could save.
     async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
-        self.stop_jail(names).await
+        let names = names.clone();
+        self.blocking(move |inner| {
+            inner.freezer.forget(&names);
+            inner.end_processes(&names)
+        })
+        .await
     }
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
@@ -514,8 +548,12 @@ impl Host for LinuxHost {
     async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
         self.blocking(move |inner| {
-            inner.freezer.forget(&names);
-            inner.kill(&names)
+            // Unless this hostd has killed them: another one may have, or the supervisor ended by itself and left something.
+            if !inner.killed().contains_key(&names.slot) {
+                inner.end_processes(&names)?;
+            }
+            inner.wait_for_processes(&names)?;
+            inner.release_namespace(&names)
         })
         .await
     }
@@ -523,16 +561,21 @@ impl Host for LinuxHost {
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
         self.blocking(move |inner| {
-            network::remove(&names, &inner.run(&names))?;
-            inner.forget_connections(&names)
+            network::remove_link(&names)?;
+            inner.forget_connections(&names)?;
+            inner.release_namespace(&names)
         })
         .await
     }
 
     async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.keeper.remove(names.name.as_str(), &inner.run(&names), &jail::FILES))
-            .await
+        self.blocking(move |inner| {
+            inner.wait_for_processes(&names)?;
+            inner.release_namespace(&names)?;
+            inner.keeper.remove(names.name.as_str(), &inner.run(&names), &jail::FILES)
+        })
+        .await
     }
 
     async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {

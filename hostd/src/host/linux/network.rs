@@ -155,11 +155,16 @@ pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<(
 /// when its last user has, without anybody waiting for it.
 pub(super) fn remove(names: &SlotNames, run: &Path) -> HostResult<()> {
     remove_link(names)?;
+    release_namespace(names, run)
+}
+
+/// Unmount and remove the file that keeps the namespace. The namespace ends with its last process.
+pub(super) fn release_namespace(names: &SlotNames, run: &Path) -> HostResult<()> {
     let what = ErrorContext {
         object: names.interface.clone(),
         hint: "look at the mounts below hostd's state folder",
     };
-    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be let go", &error))
+    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be released", &error))
 }
 
 /// Remove the pair alone: a clone that is ending has no way out any more, and what is inside can still be told by its

@@ -6,7 +6,7 @@
 
 use super::Orders;
 use super::service::{ServiceError, io_error};
-use crate::host;
+use crate::host::{self, linux::jail};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::pipe2;
@@ -47,6 +47,7 @@ pub(super) struct Started {
 /// Start it and wait until it is ready.
 pub(super) fn start(
     orders: &Orders,
+    run: &Path,
     network: File,
     program: &Path,
     address: SocketAddr,
@@ -82,6 +83,7 @@ pub(super) fn start(
         .stdout(Stdio::Descriptor(its_end))
         .stderr(Stdio::Inherit)
         .spawn()?;
+    jail::note_program(run, sandbox.program_pid(), true).map_err(io_error("the run folder"))?;
     note("sandbox");
     let said = wait_for_word(word, sandbox.pidfd(), READY_LIMIT).map_err(io_error("browserd"))?;
     note("browser");
@@ -194,7 +196,7 @@ pub(super) fn ask_ready(address: SocketAddr) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::linux::pidfd;
+    use kernel::pidfd;
 
     /// What comes of a browserd that says this and closes its line.
     fn heard(said: &str) -> Result<String, String> {

@@ -75,7 +75,7 @@ impl Service {
         match &orders.browserd {
             Some((program, address)) => {
                 let browserd::Started { sandbox, cdp_endpoint, took } =
-                    browserd::start(orders, network, program, *address)?;
+                    browserd::start(orders, run, network, program, *address)?;
                 follow(&sandbox)?;
                 Ok(Service {
                     endpoint: format!("http://{address}"),
@@ -108,6 +108,7 @@ impl Service {
             launcher = launcher.open_files(files);
         }
         let mut browser = launcher.launch()?;
+        jail::note_program(run, browser.pid(), false).map_err(io_error("the run folder"))?;
         eprintln!(
             "supervisor: {} as process {} with {:?}",
             browser.version(),
