@@ -380,7 +380,7 @@ fn a_crash_while_a_member_is_made_leaves_nothing() {
         let mut rig = Rig::with(|config| config.pool.size = 1).await;
         rig.host.inject(Fault::once(HostCall::EnsureJail, FaultKind::Crash(When::After)));
         let engine = rig.engine.clone();
-        tokio::spawn(async move { engine.refill_now().await }).await.unwrap_err();
+        tokio::spawn(async move { engine.refill_now().await }).await.unwrap().unwrap_err();
         rig.restart().await;
         rig.engine.reconcile_now().await;
         assert!(rig.host.ours().is_empty(), "{:?}", rig.host.ours());

@@ -237,7 +237,7 @@ impl Storage {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> HostResult<T> + Send + 'static,
 ) -> HostResult<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match super::blocking_work::run(work).await {
         Ok(result) => result,
         Err(died) => Err(doing("hostd", "do its work", HostErrorKind::Failed, died)),
     }

@@ -15,6 +15,7 @@
 //! transaction. All work blocks, shortly, so it is done on threads made for that.
 
 mod apart;
+mod blocking_work;
 mod cgroup;
 mod checks;
 mod driver;
@@ -588,6 +589,10 @@ impl Host for LinuxHost {
 
     async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
         self.0.storage.destroy_aside(clone_id).await
+    }
+
+    async fn settle(&self) {
+        blocking_work::settle().await;
     }
 
     fn close(&self) {
