@@ -40,7 +40,8 @@ async fn by_browserd(address: &str, url: &str) -> Result<Visit, String> {
     let page = client.navigate(&navigate).await.map_err(|error| browserd::with_causes(&error))?;
     let loaded = timing("navigate", began);
     let began = Instant::now();
-    let picture = client.screenshot(&Screenshot::default()).await.map_err(|error| browserd::with_causes(&error))?;
+    let picture =
+        client.screenshot(&Screenshot::default()).await.map_err(|error| browserd::with_causes(&error))?;
     let pictured = timing("screenshot", began);
     let picture = decode(&picture.image_base64)?;
     Ok(Visit { by: "browserd", title: page.title, picture, stages: vec![loaded, pictured] })

@@ -645,7 +645,8 @@ fn only_a_clone_being_destroyed_is_force_unmounted() {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
         let calls = rig.host.calls();
-        let error = rig.engine.force_unmount(&operator(), force_unmount_params(&clone), None).await.unwrap_err();
+        let error =
+            rig.engine.force_unmount(&operator(), force_unmount_params(&clone), None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::NotDestroying);
         let mut other = force_unmount_params(&clone);
         other.clone_id = CloneId::random();

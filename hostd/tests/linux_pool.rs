@@ -8,7 +8,7 @@ mod daemon;
 mod lab;
 
 use daemon::{Daemon, Home, create, until};
-use hostd::api::{CloneInfo, DestroyParams, CreateParams, Launch, ListParams, PoolStatus, StatusParams};
+use hostd::api::{CloneInfo, CreateParams, DestroyParams, Launch, ListParams, PoolStatus, StatusParams};
 use hostd::client::Client;
 use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
 use std::fs;

@@ -194,7 +194,9 @@ impl World {
             Event::KillJail(number) => rig.host.kill_jail(slot(number)),
             Event::RemoveInterface(number) => rig.host.remove_interface(slot(number)),
             Event::RemoveLimits(number) => rig.host.remove_limits_of(slot(number)),
-            Event::StrayMember(number) => rig.host.add_stray_member(rig.engine.slots().names(slot(number)).ip),
+            Event::StrayMember(number) => {
+                rig.host.add_stray_member(rig.engine.slots().names(slot(number)).ip)
+            }
             Event::StrayInterface(number) => rig.host.add_stray_interface(slot(number)),
             Event::Busy(number, tries) => rig.host.make_busy(slot(number), u32::from(tries)),
             Event::StickMount(number, until_force) => rig.host.stick_mount(slot(number), until_force),
@@ -272,7 +274,8 @@ impl World {
                     let Some(clone) = nth(n).filter(|clone| clone.clone_id.is_some()) else { continue };
                     let was_ready = clone.state == CloneState::Ready;
                     let task = async move {
-                        let result = engine.force_unmount(&operator(), force_unmount_params(&clone), None).await;
+                        let result =
+                            engine.force_unmount(&operator(), force_unmount_params(&clone), None).await;
                         Outcome::Unmounted(was_ready, result.map(drop))
                     };
                     tasks.push(tokio::spawn(task));

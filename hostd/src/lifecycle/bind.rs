@@ -65,8 +65,7 @@ impl<H: Host> Parts<H> {
             ..member.clone()
         };
         self.warm_pool.mark_proven(bound.slot);
-        let message =
-            SlotMessage::Bind { member: Box::new(member), bound: Box::new(bound.clone()), flavor };
+        let message = SlotMessage::Bind { member: Box::new(member), bound: Box::new(bound.clone()), flavor };
         Some((bound, message))
     }
 

@@ -93,11 +93,7 @@ impl<H: Host> SlotWorker<H> {
     }
 
     /// Run one step and verify its result by an inspection.
-    pub(super) async fn run_step(
-        &self,
-        step: Step,
-        spec: &CloneSpec,
-    ) -> HostResult<Option<ServiceEndpoint>> {
+    pub(super) async fn run_step(&self, step: Step, spec: &CloneSpec) -> HostResult<Option<ServiceEndpoint>> {
         let host = &self.parts.host;
         let name = spec.names.name.as_str();
         let endpoint = host.run(name, step.ensure(&host.host, spec)).await?;

@@ -280,7 +280,8 @@ impl<H: Host> SlotWorker<H> {
                     parts.wake.notify_one();
                 }
                 let mut clone = parts.describe(&record, true);
-                if let Some((CloneState::Broken, problem)) = parts.registry.read().assessed.get(&self.slot()) {
+                if let Some((CloneState::Broken, problem)) = parts.registry.read().assessed.get(&self.slot())
+                {
                     (clone.state, clone.problem) = (CloneState::Broken, problem.clone());
                 }
                 Ok(Some(CreateResult { clone, renewed: true }))

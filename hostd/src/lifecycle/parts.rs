@@ -65,7 +65,10 @@ impl<H: Host> Parts<H> {
             EgressHealth::RulesMissing => "the firewall's rules for the clones are not loaded",
         };
         self.wake.notify_one();
-        Err(host_not_ready(message, "hostd puts them back by itself where it can; hostctl doctor reports more"))
+        Err(host_not_ready(
+            message,
+            "hostd puts them back by itself where it can; hostctl doctor reports more",
+        ))
     }
 
     /// The template can be cloned now: what every clone needs that is made.

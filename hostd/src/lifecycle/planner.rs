@@ -8,9 +8,9 @@
 //! a browser must not outlive its task.
 
 use super::ownership::{self, Ownership};
+use super::step::{Step, same_limits};
 pub use super::warm_pool_target::WarmPoolTarget;
 use super::warm_pool_target::why_not_wanted;
-use super::step::{Step, same_limits};
 use crate::api::{CloneId, CloneState, EgressHealth, Flavor, ReapReason};
 use crate::clock::Moment;
 use crate::host::{CloneSpec, Inventory, ObservedClone};

@@ -106,7 +106,8 @@ impl<H: Host> Parts<H> {
     }
 
     fn inspected(&self, plan: HostResult<ReconcilePlan>) -> Option<ReconcilePlan> {
-        let alarm = plan.as_ref().err().map(|error| format!("the host cannot be inspected: {}", chain(error)));
+        let alarm =
+            plan.as_ref().err().map(|error| format!("the host cannot be inspected: {}", chain(error)));
         self.alarms.set("host", alarm);
         plan.ok()
     }
@@ -140,8 +141,7 @@ impl<H: Host> Parts<H> {
                 }
             }
         }
-        let released =
-            plan.release.iter().filter_map(|slot| self.send_if_idle(*slot, SlotMessage::Release));
+        let released = plan.release.iter().filter_map(|slot| self.send_if_idle(*slot, SlotMessage::Release));
         let replies = sent.into_iter().map(|(_, reply)| reply).chain(released.collect::<Vec<_>>());
         tokio::join!(join_all(replies), join_all(aside));
     }

@@ -177,7 +177,11 @@ impl Registry {
     }
 
     /// Forget what the last inspection showed of a slot. `left` is what is in the slot now, with its assessment.
-    pub(super) fn forget_inspection(&self, slot: Slot, left: Option<(ObservedClone, CloneState, Option<String>)>) {
+    pub(super) fn forget_inspection(
+        &self,
+        slot: Slot,
+        left: Option<(ObservedClone, CloneState, Option<String>)>,
+    ) {
         let mut state = self.lock();
         state.assessed.remove(&slot);
         if let Some(inspected) = &mut state.inspected {

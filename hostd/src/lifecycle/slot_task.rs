@@ -203,8 +203,12 @@ impl SlotTasks {
     /// Put a message before all others of a slot whose task is running. Nobody waits for it.
     pub(super) fn send_next(&self, slot: Slot, message: SlotMessage) {
         if let Some(queue) = self.lock().get_mut(&slot) {
-            let waiting =
-                Waiting { key: None, listeners: Listeners::default(), waiters: Vec::new(), span: Span::none() };
+            let waiting = Waiting {
+                key: None,
+                listeners: Listeners::default(),
+                waiters: Vec::new(),
+                span: Span::none(),
+            };
             queue.pending.push_front((message, waiting));
         }
     }
@@ -357,9 +361,7 @@ impl<H: Host> SlotWorker<H> {
             SlotMessage::Destroy { params, operator } => {
                 SlotReply::Destroyed(self.destroy(&params, operator).await)
             }
-            SlotMessage::ForceUnmount(params) => {
-                SlotReply::ForceUnmounted(self.force_unmount(*params).await)
-            }
+            SlotMessage::ForceUnmount(params) => SlotReply::ForceUnmounted(self.force_unmount(*params).await),
             SlotMessage::Reap { reason, audited } => SlotReply::Reaped(self.reap(reason, audited).await),
             SlotMessage::Adopt => {
                 self.adopt().await;

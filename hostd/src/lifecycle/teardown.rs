@@ -51,7 +51,9 @@ impl<H: Host> SlotWorker<H> {
         let errors = walk.errors;
         let name = &self.names.name;
         match end {
-            TeardownEnd::Incomplete => tracing::warn!(clone = %name, ?errors, "not gone yet; the reaper continues"),
+            TeardownEnd::Incomplete => {
+                tracing::warn!(clone = %name, ?errors, "not gone yet; the reaper continues")
+            }
             _ if errors.is_empty() => {}
             _ => tracing::info!(clone = %name, ?errors, "gone, after errors"),
         }

@@ -18,9 +18,7 @@ impl<H: Host> Parts<H> {
         for (slot, (state, problem)) in states(&registry, &busy) {
             let record = registry.records.get(&slot);
             let mut info = match record {
-                Some(record) => {
-                    self.describe(record, caller.operator || record.owner_uid == caller.uid)
-                }
+                Some(record) => self.describe(record, caller.operator || record.owner_uid == caller.uid),
                 None => self.describe_unrecorded(slot),
             };
             info.state = state;
@@ -151,10 +149,7 @@ impl<H: Host> Parts<H> {
 }
 
 /// Every known slot with its state and problem.
-fn states(
-    registry: &RegistryState,
-    busy: &BTreeSet<Slot>,
-) -> BTreeMap<Slot, (CloneState, Option<String>)> {
+fn states(registry: &RegistryState, busy: &BTreeSet<Slot>) -> BTreeMap<Slot, (CloneState, Option<String>)> {
     let mut states = registry.assessed.clone();
     states.retain(|slot, (state, _)| {
         registry.records.contains_key(slot) || matches!(state, CloneState::Orphan | CloneState::Foreign)

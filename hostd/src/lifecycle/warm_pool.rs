@@ -204,7 +204,9 @@ impl<H: Host> Parts<H> {
         let version = match self.host.run("template", self.host.host.template_version(snapshot)).await {
             Ok(version) => Some(version),
             // It is gone or cannot be cloned any more: no member is made of it.
-            Err(error) if error.kind == HostErrorKind::Template => Some(format!("unusable: {}", chain(&error))),
+            Err(error) if error.kind == HostErrorKind::Template => {
+                Some(format!("unusable: {}", chain(&error)))
+            }
             Err(_) => None,
         };
         self.warm_pool.lock().template = version;
@@ -333,7 +335,11 @@ impl<H: Host> Parts<H> {
                 Ok((record, message))
             });
             let reply = reserved.map_err(|_| {
-                RpcError::new(ErrorCode::HostFull, "no slot is left for the warm pool", "none: it waits for one")
+                RpcError::new(
+                    ErrorCode::HostFull,
+                    "no slot is left for the warm pool",
+                    "none: it waits for one",
+                )
             })?;
             match reply.await.map_err(|_| operation_died())? {
                 SlotReply::MemberMade(Ok(Some(names))) => return Ok(names),

@@ -28,7 +28,10 @@ pub(super) fn why_not_wanted(
 ) -> Option<String> {
     let Some(target) = facts.target else { return Some("there is no warm pool any more".into()) };
     let same = |other: &&Record| other.pooled() == Some(flavor) && other.slot < record.slot;
-    if record.snapshot != target.snapshot || record.limits != target.limits || !target.flavors.contains(&flavor) {
+    if record.snapshot != target.snapshot
+        || record.limits != target.limits
+        || !target.flavors.contains(&flavor)
+    {
         return Some("it was made for another configuration".into());
     }
     if target.template.as_ref().is_some_and(|now| now != template) {

@@ -4,7 +4,6 @@ use super::connection;
 use super::dispatch::{SOON, Server, Session};
 use super::listener::Listener;
 use super::log_throttle::LogThrottle;
-use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
 use crate::host::Host;
 use crate::platform;

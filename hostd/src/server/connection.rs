@@ -9,7 +9,6 @@ use super::connections::Ticket;
 use super::dispatch::{Handled, Pending, ProgressLines, SOON, Server, Session, shutting_down};
 use super::framing::{LineReader, LineWriter};
 use super::log_throttle::LogThrottle;
-use super::operations::Operations;
 use crate::api::{ErrorCode, RpcError};
 use crate::host::Host;
 use crate::wire;

@@ -241,15 +241,19 @@ impl Gate {
             self.take_create_token(&session.caller)?;
         }
         let permit = match &call {
-            Call::Status(params) if params.checks => Some(self.checks.clone().try_acquire_owned().map_err(|_| {
-                let message = "the host is being checked for another caller".to_owned();
-                self.limited("checks", ErrorCode::TooManyRequests, message, "try again", SOON)
-            })?),
-            call if call.method().mutates() => Some(self.operations.clone().try_acquire_owned().map_err(|_| {
-                let most = self.config.server.max_operations;
-                let message = format!("{most} operations are under way on this host");
-                self.limited("operations", ErrorCode::TooManyRequests, message, "try again", SOON)
-            })?),
+            Call::Status(params) if params.checks => {
+                Some(self.checks.clone().try_acquire_owned().map_err(|_| {
+                    let message = "the host is being checked for another caller".to_owned();
+                    self.limited("checks", ErrorCode::TooManyRequests, message, "try again", SOON)
+                })?)
+            }
+            call if call.method().mutates() => {
+                Some(self.operations.clone().try_acquire_owned().map_err(|_| {
+                    let most = self.config.server.max_operations;
+                    let message = format!("{most} operations are under way on this host");
+                    self.limited("operations", ErrorCode::TooManyRequests, message, "try again", SOON)
+                })?)
+            }
             _ => None,
         };
         Ok((call, permit))

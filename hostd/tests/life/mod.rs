@@ -5,7 +5,7 @@
 
 use crate::daemon::{Daemon, Home, create, until};
 use crate::lab::Lab;
-use hostd::api::{CloneInfo, DestroyParams, CreateParams, ListParams};
+use hostd::api::{CloneInfo, CreateParams, DestroyParams, ListParams};
 use hostd::client::{Client, ClientError};
 
 /// A home for a daemon that drives this machine, with these settings on top.

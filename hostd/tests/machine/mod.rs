@@ -5,7 +5,7 @@
 // Every test file uses its own share of this.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-use hostd::api::{CloneInfo, DestroyParams, CloneState, CreateParams, ListParams};
+use hostd::api::{CloneInfo, CloneState, CreateParams, DestroyParams, ListParams};
 use hostd::client::Client;
 use std::collections::BTreeSet;
 use std::fs;

@@ -3,8 +3,8 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{
-    CloneInfo, CloneName, CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, Flavor, ForceUnmountParams,
-    ListParams, ReapParams, ReapResult, RpcError,
+    CloneInfo, CloneName, CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, Flavor,
+    ForceUnmountParams, ListParams, ReapParams, ReapResult, RpcError,
 };
 use hostd::audit::{Actor, Audit};
 use hostd::clock::{Clock, Moment};

@@ -9,10 +9,10 @@
 use super::errors::ErrorContext;
 use super::limits::LimitBackend;
 use super::processes::{self, ProcessHandles, is_stopped};
-use kernel::pidfd::Signal;
 use super::{cgroup, jail};
 use crate::host::{HostError, HostResult};
 use crate::slot::{Slot, SlotNames};
+use kernel::pidfd::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;

@@ -41,7 +41,10 @@ pub use supervisor::main as supervise;
 pub use template::{create as create_template, list as list_templates, remove as remove_template};
 
 use super::zfs::datasets::Datasets;
-use super::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
+use super::{
+    CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint,
+    Unmount,
+};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
 use crate::slot::{Slot, SlotNames, Slots};
@@ -50,8 +53,8 @@ use driver::Storage;
 use egress::Egress;
 use errors::{ErrorContext, failed};
 use freezer::{Freezer, Subject};
-use limits::LimitBackend;
 use kernel::pidfd::Exit;
+use limits::LimitBackend;
 use processes::ProcessHandles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -312,7 +315,9 @@ impl LinuxHostState {
     /// Release the network namespace of a clone whose link and processes are gone. Until then its mount stays: it is what
     /// proves whose a surviving process is, also to the next hostd.
     fn release_namespace(&self, names: &SlotNames) -> HostResult<()> {
-        match self.killed_and_running(names)?.is_empty() && network::Seen::now(Some(names))?.links().is_empty() {
+        match self.killed_and_running(names)?.is_empty()
+            && network::Seen::now(Some(names))?.links().is_empty()
+        {
             true => network::release_namespace(names, &self.run(names)),
             false => Ok(()),
         }
