@@ -94,6 +94,8 @@ pub enum FaultKind {
     Twice,
     /// Done, but so much later.
     Delay(Duration),
+    /// Done so much later by a task of its own, also when the call was given up before.
+    Late(Duration),
     /// The process dies.
     Crash(When),
     /// On [`HostCall::StopJail`]: the jail stays dying for so many looks.
@@ -168,6 +170,21 @@ impl FaultBook {
 
     pub(super) fn crash_at_call(&mut self, n: u64, when: When) {
         self.crash = Some((self.calls + n, when));
+    }
+
+    /// Whether this call is to be done late, and by how much.
+    pub(super) fn take_late(&mut self, call: HostCall, slot: Slot) -> Option<Duration> {
+        let late = |fault: &Fault| match fault.kind {
+            FaultKind::Late(time) if fault.call == call && fault.slot.is_none_or(|only| only == slot) => {
+                Some(time)
+            }
+            _ => None,
+        };
+        let fault = self.faults.iter_mut().find(|fault| late(fault).is_some())?;
+        fault.times -= 1;
+        let time = late(fault);
+        self.faults.retain(|fault| fault.times > 0);
+        time
     }
 
     /// Count a call and say what shall happen to it. The fault asked for first strikes first.

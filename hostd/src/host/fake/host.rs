@@ -101,6 +101,51 @@ impl FakeHost {
         self.leave(entered, result).await
     }
 
+    /// Do a call late, by a task of its own that outlives this future, if a fault asks for that.
+    async fn late<T: Send + 'static, F: Future<Output = HostResult<T>> + Send + 'static>(
+        &self,
+        call: HostCall,
+        spec: &CloneSpec,
+        work: impl FnOnce(FakeHost, CloneSpec) -> F,
+    ) -> Option<HostResult<T>> {
+        let time = lock(&self.state.faults).take_late(call, spec.names.slot)?;
+        let (host, work) = (self.clone(), work(self.clone(), spec.clone()));
+        self.state.late.send_modify(|late| *late += 1);
+        let task = tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            let result = work.await;
+            host.state.late.send_modify(|late| *late -= 1);
+            result
+        });
+        Some(task.await.expect("the late call does not panic"))
+    }
+
+    async fn make_storage(&self, spec: &CloneSpec) -> HostResult<()> {
+        let now = self.now();
+        let clone = |world: &mut World| world.begin_storage(spec, &now);
+        let mark = |world: &mut World| world.mark_storage(spec);
+        self.effect(HostCall::EnsureStorage, Some(spec.names.slot), clone, mark, ()).await
+    }
+
+    async fn make_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        let make = |world: &mut World| world.begin_network(spec);
+        let complete = |world: &mut World| world.complete_network(spec);
+        self.effect(HostCall::EnsureNetwork, Some(spec.names.slot), make, complete, ()).await
+    }
+
+    async fn make_jail(&self, spec: &CloneSpec) -> HostResult<()> {
+        let mount = |world: &mut World| world.begin_jail(spec);
+        let start = |world: &mut World| world.start_jail(spec);
+        self.effect(HostCall::EnsureJail, Some(spec.names.slot), mount, start, ()).await
+    }
+
+    async fn make_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
+        let start = |world: &mut World| world.begin_service(spec);
+        let ready = |world: &mut World| world.service_ready(spec);
+        let lie = service(&spec.names);
+        self.effect(HostCall::EnsureService, Some(spec.names.slot), start, ready, lie).await
+    }
+
     async fn transactions<T>(
         &self,
         begin: impl Fn(&mut World) -> HostResult<()>,
@@ -199,10 +244,11 @@ impl Host for FakeHost {
     }
 
     async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
-        let now = self.now();
-        let clone = |world: &mut World| world.begin_storage(spec, &now);
-        let mark = |world: &mut World| world.mark_storage(spec);
-        self.effect(HostCall::EnsureStorage, Some(spec.names.slot), clone, mark, ()).await
+        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_storage(&spec).await };
+        match self.late(HostCall::EnsureStorage, spec, late).await {
+            Some(result) => result,
+            None => self.make_storage(spec).await,
+        }
     }
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -219,9 +265,11 @@ impl Host for FakeHost {
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
-        let make = |world: &mut World| world.begin_network(spec);
-        let complete = |world: &mut World| world.complete_network(spec);
-        self.effect(HostCall::EnsureNetwork, Some(spec.names.slot), make, complete, ()).await
+        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_network(&spec).await };
+        match self.late(HostCall::EnsureNetwork, spec, late).await {
+            Some(result) => result,
+            None => self.make_network(spec).await,
+        }
     }
 
     async fn ensure_egress(&self, spec: &CloneSpec) -> HostResult<()> {
@@ -230,16 +278,19 @@ impl Host for FakeHost {
     }
 
     async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
-        let mount = |world: &mut World| world.begin_jail(spec);
-        let start = |world: &mut World| world.start_jail(spec);
-        self.effect(HostCall::EnsureJail, Some(spec.names.slot), mount, start, ()).await
+        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_jail(&spec).await };
+        match self.late(HostCall::EnsureJail, spec, late).await {
+            Some(result) => result,
+            None => self.make_jail(spec).await,
+        }
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
-        let start = |world: &mut World| world.begin_service(spec);
-        let ready = |world: &mut World| world.service_ready(spec);
-        let lie = service(&spec.names);
-        self.effect(HostCall::EnsureService, Some(spec.names.slot), start, ready, lie).await
+        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_service(&spec).await };
+        match self.late(HostCall::EnsureService, spec, late).await {
+            Some(result) => result,
+            None => self.make_service(spec).await,
+        }
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
@@ -305,6 +356,11 @@ impl Host for FakeHost {
         let mark = |world: &mut World| world.begin_move_aside(names, clone_id);
         let rename = |world: &mut World| world.move_aside(names, clone_id);
         self.effect(HostCall::MoveStorageAside, Some(names.slot), mark, rename, ()).await
+    }
+
+    async fn settle(&self) {
+        // The sender is in this host, so the channel does not end.
+        let _ = self.state.late.subscribe().wait_for(|late| *late == 0).await;
     }
 
     async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {

@@ -46,6 +46,8 @@ struct FakeState {
     clock: Mutex<Arc<dyn Clock>>,
     latency: Mutex<Duration>,
     at_once: AtomicBool,
+    /// How many calls are done late by tasks of their own.
+    late: tokio::sync::watch::Sender<u32>,
     /// The simulated process that is alive; calls of earlier ones never answer.
     process: AtomicU64,
 }
@@ -82,6 +84,7 @@ impl FakeHost {
             clock: Mutex::new(Arc::new(clock)),
             latency: Mutex::new(latency),
             at_once: AtomicBool::new(false),
+            late: tokio::sync::watch::Sender::new(0),
             process: AtomicU64::new(0),
         };
         FakeHost { state: Arc::new(state), process: 0 }
