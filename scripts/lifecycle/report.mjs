@@ -37,12 +37,15 @@ function targetsOf(one, floor, claim, density, growth) {
   const warm = one["hostd warm"];
   const [first, last] = [growth.kernel[0], growth.kernel.at(-1)];
   return [
-    ["warm create by a client that does nothing else, p50, ms", claim.p50, 5],
+    ["warm create by a client that does nothing else, p50, ms", claim.p50, 2.5],
     ["warm create by a client that does nothing else, p99/p50", claim.p99 / claim.p50, 5],
     ["warm, all four stages, over Playwright's", warm.total.p50 / one.Playwright.total.p50, 0.35],
+    ["the same with wait: false, over Playwright's", one["warm, no wait"].total.p50 / one.Playwright.total.p50, 0.25],
     ["cold create over the bare browser until a page runs script", one["hostd cold"].create.p50 / floor.page.p50, 1.15],
     ["memory of a clone above the bare browser, MiB", density.clone_mib - density.bare_mib, 8],
     [`create with ${last.clones} clones over with ${first.clones}`, last.create / first.create, 1.2],
+    [`destroy with ${last.clones} clones over with ${first.clones}`, last.destroy / first.destroy, 2],
+    [`reconcile of ${last.clones} clones, ms`, last.reconcile, 20],
   ].map(([what, value, most]) => ({ what, value, most, kept: value <= most }));
 }
 

@@ -38,8 +38,8 @@ const pageOf = (browser) => browser.contexts()[0].pages()[0] ?? browser.contexts
 
 let requests = 0;
 
-/** A clone of hostd. The caller makes sure that the warm pool is full if a warm clone is expected. */
-export const hostd = (client, chromium, launch) => ({
+/** A clone of hostd. The caller makes sure that the warm pool is full if a warm clone is expected. `wait`: until nothing is left. */
+export const hostd = (client, chromium, launch, wait = true) => ({
   async create() {
     const { clone } = await client.create({ request_id: `bench-${process.pid}-${requests++}` });
     if (clone.launch !== launch) throw new Error(`${clone.name} is ${clone.launch}, not ${launch}`);
@@ -51,7 +51,7 @@ export const hostd = (client, chromium, launch) => ({
   },
   goto,
   async release({ clone, browser }) {
-    await client.destroy({ name: clone.name, clone_id: clone.clone_id });
+    await client.destroy({ name: clone.name, clone_id: clone.clone_id, wait });
     await browser.close().catch(() => {});
   },
 });

@@ -42,6 +42,7 @@ try {
   const bareBrowser = bare(chromium, browser, folder);
   const rivals = {
     "hostd warm": hostd(warm.client, chromium, "warm"),
+    "warm, no wait": hostd(warm.client, chromium, "warm", false),
     "hostd cold": hostd(cold.client, chromium, "cold"),
     "bare browser": bareBrowser,
     "shell script": bare(chromium, browser, folder, new URL("seed-wrapper", import.meta.url).pathname),
@@ -62,6 +63,7 @@ try {
         const all = await Promise.all(Array.from({ length: atOnce }, () => stages(rival)));
         if (round > 0) ((figures[name] ??= {})[atOnce] ??= []).push(...all);
         await emptied(cold.client);
+        await emptied(warm.client);
       }
       if (atOnce === 1 && round > 0) {
         await sleep(200);
