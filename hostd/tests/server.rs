@@ -350,7 +350,7 @@ async fn a_passed_descriptor_that_is_not_a_socket_is_refused() {
     let ended = run(command).await;
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(7), "{said}");
-    assert!(said.contains("wants one listening Unix stream socket"), "{said}");
+    assert!(said.contains("needs one listening Unix stream socket"), "{said}");
 }
 
 #[tokio::test]
