@@ -254,10 +254,7 @@ fn exit_codes_name_the_kind_of_failure() {
     // As text the same on standard error, with the hint.
     let words = hostctl(&lab, &["destroy", "browsertask002"]);
     assert_eq!((words.code, words.out.as_str()), (3, ""));
-    assert_eq!(
-        words.err,
-        "error: there is no clone browsertask002\nhint: hostctl ls lists the clones\n"
-    );
+    assert_eq!(words.err, "error: there is no clone browsertask002\nhint: hostctl ls lists the clones\n");
 
     // A caller without rights.
     drop_in(&lab, "[[access]]\nusers = [\"64999\"]\noperator = true\n");
