@@ -247,8 +247,8 @@ impl SandboxProcesses<'_> {
         let mut handles = Vec::new();
         for (inner, outer) in self.members()? {
             let Ok(process) = pidfd::open(outer) else { continue };
-            // The proof after the descriptor: the namespace still has this process under this ID.
-            if self.outer_id(inner)? == Some(outer) {
+            // The proof after the descriptor: the namespace still has this process under this ID. A zombie has ended.
+            if self.outer_id(inner)? == Some(outer) && !pidfd::has_exited(process.as_fd())? {
                 handles.push((outer, process));
             }
         }
