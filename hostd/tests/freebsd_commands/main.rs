@@ -1,8 +1,7 @@
-//! The exact commands of every operation on FreeBSD, written down as `docs/freebsd-commands.md`.
+//! Records the exact commands of every operation on FreeBSD in `docs/freebsd-commands.md`.
 //!
-//! The lifecycle runs the FreeBSD host over tools that note how they were called. The document is what they noted, so it
-//! cannot drift from the code: `HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test freebsd_commands` writes it anew. How many
-//! commands an operation may need is checked here too.
+//! The lifecycle runs the FreeBSD host with tools that log their arguments. `HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test
+//! freebsd_commands` updates the document. The number of commands of a create is checked too.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,11 +25,11 @@ const TOOLS: [&str; 13] = [
     "umount", "zfs",
 ];
 
-/// A host whose tools write down how they were called.
+/// A host whose tools log their arguments.
 struct Lab {
     folder: tempfile::TempDir,
     engine: Lifecycle<FreebsdHost>,
-    pool: Slots,
+    slots: Slots,
 }
 
 impl Lab {
@@ -41,7 +40,7 @@ impl Lab {
         for path in [&tools, &tools.join("state"), &jails, &folder.path().join("state")] {
             std::fs::create_dir(path).unwrap();
         }
-        // Clones on the loopback network, where this test can answer for them.
+        // Clones on the loopback network, where this test can listen for them.
         let listener = tokio::net::TcpListener::bind("127.87.64.16:0").await.unwrap();
         let mut config = Config::default();
         config.pool.subnet = "127.87.64.0/22".parse().unwrap();
@@ -55,14 +54,14 @@ impl Lab {
         config.lifecycle.busy_patience_ms = 0;
         config.freebsd.console_logs = folder.path().join("state");
         change(&mut config);
-        let pool = Slots::new(&config.pool).unwrap();
-        let policy = egress::policy(&config, &pool).unwrap();
+        let slots = Slots::new(&config.pool).unwrap();
+        let policy = egress::policy(&config, &slots).unwrap();
 
-        let names = pool.names(Slot::new(1).unwrap());
+        let names = slots.names(Slot::new(1).unwrap());
         let script = include_str!("tool.sh")
             .replace("@JAILS@", &jails.display().to_string())
             .replace("@ADDRESS@", &names.ip.to_string())
-            .replace("@GATEWAY@", &pool.gateway().to_string());
+            .replace("@GATEWAY@", &slots.gateway().to_string());
         for tool in TOOLS {
             std::fs::write(tools.join(tool), &script).unwrap();
             std::fs::set_permissions(tools.join(tool), PermissionsExt::from_mode(0o755)).unwrap();
@@ -85,7 +84,7 @@ impl Lab {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
             }
         });
-        let host = FreebsdHost::open(&config, &pool).unwrap();
+        let host = FreebsdHost::open(&config, &slots).unwrap();
         let audit = Arc::new(Audit::open(&config.paths.audit).unwrap());
         let setup = Setup {
             config: Arc::new(config),
@@ -95,7 +94,7 @@ impl Lab {
         };
         let engine = Lifecycle::open(host, setup).await.unwrap();
         assert_eq!(engine.status().alarms, Vec::<String>::new());
-        Lab { folder, engine, pool }
+        Lab { folder, engine, slots }
     }
 
     fn state(&self, name: &str) -> PathBuf {
@@ -106,12 +105,12 @@ impl Lab {
         std::fs::write(self.state(name), "").unwrap();
     }
 
-    /// What was run since the last time, as an administrator would see it.
+    /// The commands since the last call, with the paths and addresses of a default host.
     fn ran(&self) -> Vec<String> {
         let log = self.folder.path().join("tools/log");
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         std::fs::write(&log, "").unwrap();
-        let names = self.pool.names(Slot::new(1).unwrap());
+        let names = self.slots.names(Slot::new(1).unwrap());
         let text = text
             .replace(&self.folder.path().join("jails").display().to_string(), "/usr/local/bastille/jails")
             .replace(&self.folder.path().join("state").display().to_string(), "/var/db/hostd")
@@ -119,11 +118,13 @@ impl Lab {
             .replace(&names.mac_clone.to_string(), "02:0b:0a:57:40:10")
             .replace("127.87.64.", "10.87.64.");
         let mut lines: Vec<String> = text.lines().map(without_identity).collect();
-        // Looks are taken at the same time: within a group their order means nothing.
+        // Inspections run at the same time, so their order within a group is arbitrary.
         let mut at = 0;
         while at < lines.len() {
-            let end =
-                lines[at..].iter().position(|line| !is_look(line)).map_or(lines.len(), |more| at + more);
+            let end = lines[at..]
+                .iter()
+                .position(|line| !is_inspection(line))
+                .map_or(lines.len(), |more| at + more);
             lines[at..end].sort();
             at = end + 1;
         }
@@ -145,7 +146,7 @@ fn uuid() -> u128 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
 }
 
-/// A clone's identity is another each time.
+/// Replace the clone's identity, which is random.
 fn without_identity(line: &str) -> String {
     let hex = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let words = line.split(' ').map(|word| match word.rsplit_once([':', '=']) {
@@ -155,7 +156,7 @@ fn without_identity(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn is_look(line: &str) -> bool {
+fn is_inspection(line: &str) -> bool {
     ["zfs get", "jls", "ifconfig -a", "pfctl -s", "pfctl -v", "ps ", "mount -p", "sysctl"]
         .iter()
         .any(|look| line.starts_with(look))
@@ -178,26 +179,27 @@ impl Document {
 const ABOUT: &str = "\
 # The commands of the FreeBSD host
 
-Every command that hostd runs on FreeBSD, operation by operation, for slot 1 of the default pool. Written down by tools
-that note how they are called (`hostd/tests/freebsd_commands/`), not by hand. Each runs by its absolute path (from
-`host.tool_folders`), with an empty environment but `PATH`, `LC_ALL=C` and `HOME=/`, nothing to read, a deadline, and no
-shell. Beside the commands hostd writes `jail.conf`, `fstab`, `settings.conf`, `root/etc/rc.conf` and
-`root/etc/resolv.conf` of a clone itself, and asks `http://ADDRESS:8080/readyz` itself.
+Every command that hostd runs on FreeBSD, by operation, for slot 1 with the default configuration. The list is recorded by
+a test (`hostd/tests/freebsd_commands/`). Each command runs by its absolute path (from `host.tool_folders`), without a
+shell, with a deadline, an empty standard input, and no environment but `PATH`, `LC_ALL=C` and `HOME=/`. hostd itself
+writes `jail.conf`, `fstab`, `settings.conf`, `root/etc/rc.conf` and `root/etc/resolv.conf` of a clone and requests
+`http://ADDRESS:8080/readyz`.
 
-A group of looks (`zfs get`, `jls`, `ifconfig -a`, `ps`, …) runs at the same time and is shown in alphabetical order.
+Inspections (`zfs get`, `jls`, `ifconfig -a`, `ps`, …) of one group run at the same time and are shown in alphabetical
+order.
 ";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_commands_are_those_written_down() {
+async fn the_commands_match_the_document() {
     let mut document = Document(ABOUT.to_owned());
     let lab = Lab::new(|_| {}).await;
 
     let look = lab.ran();
     document.part(
-        "A look at the whole host",
-        "At the start, every `lifecycle.reconcile_interval_ms` and for every reap: the same number of commands whatever the\n\
-         number of clones. Eight of them prove that PF is on,\n\
-         looks at the bridge, calls the anchor, and has the very rules that hostd renders.",
+        "Inspection of the whole host",
+        "At the start, every `lifecycle.reconcile_interval_ms` and for every reap. The number of commands does not depend on the\n\
+         number of clones. Eight of them verify that PF is enabled, filters the bridge, calls the anchor, and has exactly the\n\
+         rules that hostd renders.",
         &look,
     );
 
@@ -206,27 +208,27 @@ async fn the_commands_are_those_written_down() {
     assert!(create.len() <= 12, "{create:#?}");
     document.part(
         "browser-clone-create",
-        "With `freebsd.jail_driver = \"jail\"`. Each part is looked at after it was made, except the table: what `-T add`\n\
-         reports is PF's own count, and the next look at the host would put a lost member back.",
+        "With `freebsd.jail_driver = \"jail\"`. Each part is inspected after it was created, except the table:\n\
+         `-T add` reports how many addresses PF added, and the next inspection would restore a lost member.",
         &create,
     );
 
     lab.engine.reconcile_now().await;
     let again = lab.ran();
-    assert_eq!(again, look, "a look does not depend on how many clones there are");
+    assert_eq!(again, look, "an inspection does not depend on the number of clones");
 
     lab.destroy(&clone).await;
     document.part(
         "browser-clone-destroy",
-        "Cut off first, then the service, the interfaces, the jail, the limits, the datasets; looked at in between, because\n\
-         only what is there and ours is touched, and at the end.",
+        "The order is egress, processes, interfaces, jail, limits, datasets. Inspections before and after each part ensure that\n\
+         only objects of the clone are removed.",
         &lab.ran(),
     );
 
     lab.engine.reap(&Caller::hostd("test"), ReapParams::default(), None).await.unwrap();
-    assert_eq!(lab.ran(), look, "a reap with nothing to do is one look");
+    assert_eq!(lab.ran(), look, "a reap without candidates is one inspection");
 
-    // A clone that does not want to go.
+    // A clone whose storage is busy.
     let lab = Lab::new(|_| {}).await;
     let clone = lab.create().await;
     lab.set("busy");
@@ -234,8 +236,8 @@ async fn the_commands_are_those_written_down() {
     lab.destroy(&clone).await;
     document.part(
         "browser-clone-destroy of a clone whose jail is still dying",
-        "The kernel holds a jail for up to a minute after its last connection, and with it the dataset. Nobody uses it any\n\
-         more, so it is unmounted by force.",
+        "The kernel holds a jail and its dataset for up to a minute after its last connection. No process uses the dataset, so\n\
+         it is unmounted by force.",
         &lab.ran(),
     );
 
@@ -246,7 +248,7 @@ async fn the_commands_are_those_written_down() {
     lab.engine.host().repair_egress().await.unwrap();
     document.part(
         "The anchor lost its rules",
-        "The bridge goes down first. The rules are loaded into the anchor, and only there; proven rules bring it up again.",
+        "The bridge is taken down first. The rules are loaded into the anchor only. The bridge is taken up after they are verified.",
         &lab.ran(),
     );
     lab.set("off");
@@ -254,7 +256,7 @@ async fn the_commands_are_those_written_down() {
     assert!(lab.state("down").exists());
     document.part(
         "PF is off",
-        "The bridge goes down and stays down until an administrator has loaded the rules and switched PF on.",
+        "The bridge is taken down and stays down until an administrator has loaded the rules and enabled PF.",
         &lab.ran(),
     );
     std::fs::remove_file(lab.state("off")).unwrap();
@@ -268,7 +270,7 @@ async fn the_commands_are_those_written_down() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     document.part(
         "hostctl doctor",
-        "Once more a look at the whole host, and what a look does not tell.",
+        "An inspection of the whole host, and the checks that it does not include.",
         &lab.ran(),
     );
 
@@ -289,8 +291,8 @@ async fn the_commands_are_those_written_down() {
         .collect();
     document.part(
         "With Bastille",
-        "`freebsd.jail_driver = \"bastille\"` changes two commands, one at a time on the whole host; `jls` tells what came of\n\
-         them.",
+        "`freebsd.jail_driver = \"bastille\"` changes two commands, of which only one runs at a time on the host. `jls`\n\
+         verifies their effect.",
         &bastille,
     );
 
@@ -307,7 +309,7 @@ fn check(fresh: &str) {
     let differs = committed.lines().zip(fresh.lines()).find(|(old, new)| old != new);
     assert!(
         committed == fresh,
-        "docs/freebsd-commands.md no longer fits the code, from {differs:?} on. \
-         Write it anew: HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test freebsd_commands"
+        "docs/freebsd-commands.md is outdated, from {differs:?} on. \
+         Update it: HOSTD_UPDATE_DOCS=1 cargo test -p hostd --test freebsd_commands"
     );
 }

@@ -1,7 +1,7 @@
-//! What the effects do to the model.
+//! The effects on the model.
 //!
-//! Most of the real ones are two transactions, and a crash between them leaves the first. They are
-//! two functions here: `begin_…` and the one that completes it. Each checks before it changes.
+//! Most real effects are two transactions, and a crash between them leaves the first. Here they are two functions:
+//! `begin_…` and the one that completes it. Each checks before it changes anything.
 
 use super::world::{Dying, Jail, Mark, Pair, SlotObjects, Storage, Stuck, Table, World};
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
@@ -11,10 +11,10 @@ use crate::slot::SlotNames;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// What jail(8) mounts for a jail and takes away with it.
+/// The mounts that jail(8) makes and removes with the jail.
 pub(super) const JAIL_MOUNTS: [&str; 2] = ["root/dev", "root/opt/browser"];
 
-/// What the browser service runs: browserd and a browser.
+/// The processes of the service: browserd and a browser.
 const SERVICE_PROCESSES: usize = 2;
 
 fn failed(object: &str, message: &str, hint: &str) -> HostError {
@@ -26,11 +26,11 @@ fn busy(object: &str, message: &str) -> HostError {
 }
 
 fn foreign(object: &str) -> HostError {
-    let hint = "look at it by hand; hostd never touches it";
-    HostError::new(HostErrorKind::Foreign, object, "belongs to somebody else", hint)
+    let hint = "inspect it by hand; hostd does not change it";
+    HostError::new(HostErrorKind::Foreign, object, "belongs to something else", hint)
 }
 
-/// Something is in the way of an ensure: foreign if it is another's, else only half made.
+/// The error of a create step whose object exists: foreign if it has another identity, else half made.
 fn in_the_way(mark: &Mark, object: &str) -> HostError {
     match mark {
         Mark::Clone(_) | Mark::Foreign => foreign(object),
@@ -199,7 +199,7 @@ impl World {
 
     // Egress: by address.
 
-    /// As pfctl does it: adding to a missing table makes one, which no rule refers to.
+    /// As pfctl: adding to a missing table creates one, to which no rule refers.
     pub(super) fn add_member(&mut self, ip: Ipv4Addr) -> HostResult<()> {
         let unreferenced = || Table { members: BTreeSet::new(), referenced: false };
         self.firewall.table.get_or_insert_with(unreferenced).members.insert(ip);
@@ -218,7 +218,7 @@ impl World {
         Ok(())
     }
 
-    /// Pull the brake first; the rules may not come back.
+    /// Take the links down first, because loading the rules may fail.
     pub(super) fn begin_repair_egress(&mut self) -> HostResult<()> {
         self.firewall.links_down |= self.firewall.health() == EgressHealth::RulesMissing;
         Ok(())
@@ -281,7 +281,7 @@ impl World {
         Ok(())
     }
 
-    /// `jail -r`: its mounts go with it, its interface comes back to the host.
+    /// `jail -r`: its mounts are removed, its interface returns to the host.
     pub(super) fn stop_jail(&mut self, names: &SlotNames) -> HostResult<()> {
         let objects = self.slot_mut(names.slot);
         if objects.jail.is_some() {
@@ -307,7 +307,7 @@ impl World {
         }
     }
 
-    /// Ready: and, being a browser, with a connection if it may have one.
+    /// The service is ready, and the browser has a connection if egress is granted.
     pub(super) fn service_ready(&mut self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         let names = &spec.names;
         match &mut self.slot_mut(names.slot).jail {
@@ -380,7 +380,7 @@ impl World {
     }
 }
 
-/// Where the service answers.
+/// The endpoint of the service.
 pub(super) fn service(names: &SlotNames) -> ServiceEndpoint {
     let at = format!("{}:8080", names.ip);
     ServiceEndpoint {
@@ -389,12 +389,12 @@ pub(super) fn service(names: &SlotNames) -> ServiceEndpoint {
     }
 }
 
-/// What `ifconfig epair create` leaves before the rest is done.
+/// A pair after `ifconfig epair create`, not configured yet.
 pub(super) fn half_pair() -> Pair {
     Pair { mark: Mark::Unmarked, host_end: true, clone_end: false, configured: false, in_jail: false }
 }
 
-/// The first of the rules, which is all there is when the tool dies after it.
+/// Only the first rule, as after a tool that died.
 fn first_rule(limits: &Limits) -> Limits {
     Limits { memory_bytes: limits.memory_bytes, ..Limits::default() }
 }
@@ -427,7 +427,7 @@ impl SlotObjects {
         }
     }
 
-    /// The jail is over: maybe dying for a while, its interface back on the host and bare.
+    /// End the jail. It may stay dying for a while; its interface returns to the host without configuration.
     pub(super) fn end_jail(&mut self) {
         let Some(jail) = self.jail.take() else { return };
         let polls = std::mem::take(&mut self.dying_after_stop);

@@ -1,4 +1,4 @@
-//! What can be asked to go wrong: by call, by slot, for a number of times.
+//! Faults that a test injects: by call, by slot, for a number of times.
 
 use crate::host::{HostError, HostErrorKind};
 use crate::slot::Slot;
@@ -21,7 +21,7 @@ macro_rules! host_calls {
                 match self { $(HostCall::$name => $method,)* }
             }
 
-            /// Whether it changes the host; the others only look.
+            /// Whether it changes the host.
             pub fn is_effect(self) -> bool {
                 match self { $(HostCall::$name => $effect,)* }
             }
@@ -63,70 +63,70 @@ impl fmt::Display for HostCall {
     }
 }
 
-/// On which side of the effect.
+/// Before or after the effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// It has not happened.
+    /// The effect has not happened.
     Before,
-    /// It has happened.
+    /// The effect has happened.
     After,
 }
 
-/// How a call goes wrong.
+/// How a call fails.
 ///
-/// `Lie`, `Half` and `Twice` are about effects; a call that only looks stays honest under them,
-/// because a host whose every look lies can be managed by nobody.
+/// `Lie`, `Half` and `Twice` apply to effects only. Inspections are always correct, because no program can manage a host
+/// whose inspections are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Not done, and says so.
+    /// Not done; returns an error.
     FailBefore(HostErrorKind),
-    /// Done, and says that it failed.
+    /// Done; returns an error.
     FailAfter(HostErrorKind),
-    /// Says that it is done and did nothing, as tools with exit status 0 do.
+    /// Not done; returns success.
     Lie,
-    /// Not done, never answers.
+    /// Not done; never returns.
     Hang,
-    /// Done, never answers.
+    /// Done; never returns.
     HangAfter,
     /// The first of the effect's two transactions is done, then it fails.
     Half,
     /// The effect is run twice in a row; both must succeed.
     Twice,
-    /// Done, but so much later.
+    /// Done after this delay.
     Delay(Duration),
     /// Done so much later by a task of its own, also when the call was given up before.
     Late(Duration),
     /// The process dies.
     Crash(When),
-    /// On [`HostCall::StopJail`]: the jail stays dying for so many looks.
+    /// On [`HostCall::StopJail`]: the jail stays dying for this many inspections.
     DyingPolls(u32),
 }
 
-/// A fault that was asked for.
+/// An injected fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// The call it strikes.
+    /// The call that fails.
     pub call: HostCall,
-    /// Only for this slot; `None` strikes any.
+    /// Only for this slot; `None` is any.
     pub slot: Option<Slot>,
-    /// How often it strikes before it is used up.
+    /// The number of calls that fail.
     pub times: u32,
     /// What happens.
     pub kind: FaultKind,
 }
 
 impl Fault {
-    /// Strike the next such call, whichever slot it is for.
+    /// Fail the next such call, for any slot.
     pub fn once(call: HostCall, kind: FaultKind) -> Fault {
         Fault { call, slot: None, times: 1, kind }
     }
 }
 
-/// What a panic carries when it stands for the death of the process.
+/// The payload of a panic that simulates the death of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SimulatedCrash;
 
-/// Keep simulated crashes out of the test's output; every other panic is reported as before.
+/// Suppress the output of simulated crashes. Other panics are reported as usual.
 pub fn quiet_crashes() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -139,7 +139,7 @@ pub fn quiet_crashes() {
     });
 }
 
-/// The faults that wait, the number of calls so far, and the crash that is due at one of them.
+/// The injected faults, the number of calls so far, and the call at which a crash is due.
 #[derive(Debug, Default)]
 pub(super) struct FaultBook {
     faults: Vec<Fault>,
@@ -147,7 +147,7 @@ pub(super) struct FaultBook {
     crash: Option<(u64, When)>,
 }
 
-/// What shall happen to one call.
+/// What happens to one call.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PlannedFault {
     pub(super) fault: Option<FaultKind>,
@@ -187,7 +187,7 @@ impl FaultBook {
         time
     }
 
-    /// Count a call and say what shall happen to it. The fault asked for first strikes first.
+    /// Count a call and take its fault. Faults apply in the order of their injection.
     pub(super) fn strike(&mut self, call: HostCall, slot: Option<Slot>) -> PlannedFault {
         self.calls += 1;
         let crash = self.crash.take_if(|(at, _)| *at == self.calls).map(|(_, when)| when);
@@ -203,11 +203,11 @@ impl FaultBook {
     }
 }
 
-/// The error of a fault that was asked for.
+/// The error of an injected fault.
 pub(super) fn injected(call: HostCall, slot: Option<Slot>, kind: HostErrorKind) -> HostError {
     let object = match slot {
         Some(slot) => format!("{call} of slot {slot}"),
         None => call.to_string(),
     };
-    HostError::new(kind, object, "failed as the test asked for", "none: the fake host was asked to fail")
+    HostError::new(kind, object, "an injected fault", "none: a test injected this fault")
 }

@@ -1,4 +1,4 @@
-//! The host trait on the model: latency, faults and crashes around each effect.
+//! The host trait on the model, with latency, faults and crashes.
 
 use super::effects::service;
 use super::faults::{FaultKind, HostCall, PlannedFault, SimulatedCrash, When, injected};
@@ -8,7 +8,7 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, Severity, SnapshotName}
 use crate::clock::Moment;
 use crate::host::{
     CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint,
-    Unmount,
+    Unmount, chain,
 };
 use crate::slot::{Slot, SlotNames};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::io;
 use std::panic::panic_any;
 use std::sync::atomic::Ordering;
 
-/// One call under way: what it is, and what shall happen to it.
+/// A call in progress with its planned fault.
 struct Call {
     call: HostCall,
     slot: Option<Slot>,
@@ -29,7 +29,7 @@ impl FakeHost {
         lock(&self.state.clock).now()
     }
 
-    /// Half of the latency. A process that is dead by then does nothing any more.
+    /// Wait for half of the latency. The call of a dead process never continues.
     async fn wait(&self) {
         let half = *lock(&self.state.latency) / 2;
         if !half.is_zero() {
@@ -69,7 +69,7 @@ impl FakeHost {
         }
     }
 
-    /// An effect of two transactions. `lie` is the answer of a tool that only says it did it.
+    /// An effect of two transactions. `lie` is the result of a tool that reports success and does nothing.
     async fn effect<T>(
         &self,
         call: HostCall,
@@ -157,10 +157,10 @@ impl FakeHost {
     }
 
     fn transact<T>(&self, change: impl FnOnce(&mut World) -> HostResult<T>) -> HostResult<T> {
-        lock(&self.state.store).change(change).map_err(lost)?
+        lock(&self.state.store).change(change).map_err(store_failed)?
     }
 
-    /// A look. Only a dying jail is changed by being looked at.
+    /// An inspection. It changes nothing but the polls of a dying jail.
     async fn observe<T>(
         &self,
         call: HostCall,
@@ -169,14 +169,14 @@ impl FakeHost {
     ) -> HostResult<T> {
         let entered = self.enter(call, slot).await?;
         self.wait().await;
-        let result = lock(&self.state.store).look_at(look).map_err(lost).flatten();
+        let result = lock(&self.state.store).look_at(look).map_err(store_failed).flatten();
         self.leave(entered, result).await
     }
 }
 
-fn lost(error: io::Error) -> HostError {
-    let hint = "look at the folder of the fake world";
-    HostError::new(HostErrorKind::Failed, "fake world", error.to_string(), hint)
+fn store_failed(error: io::Error) -> HostError {
+    let hint = "check the folder of the fake world";
+    HostError::new(HostErrorKind::Failed, "fake world", "cannot be read or written", hint).caused_by(error)
 }
 
 fn nothing(_: &mut World) -> HostResult<()> {
@@ -194,7 +194,7 @@ impl Host for FakeHost {
             vec![Finding {
                 check: "host".into(),
                 severity: Severity::Error,
-                message: error.to_string(),
+                message: chain(&error),
                 fix: error.hint,
             }]
         })
@@ -223,7 +223,7 @@ impl Host for FakeHost {
         self.observe(HostCall::Look, Some(names.slot), look).await
     }
 
-    /// As if the jail needed files, limits and the interface pair, and nothing needed the objects in the table.
+    /// The jail needs storage, limits and network; it does not need egress.
     fn waits_for(&self, part: Part, earlier: Part) -> bool {
         let needed = match part {
             Part::Jail | Part::Service => earlier != Part::Egress,
@@ -257,7 +257,7 @@ impl Host for FakeHost {
         self.effect(HostCall::EnsureLimits, Some(spec.names.slot), first, all, ()).await
     }
 
-    /// As cgroups can: what is counted for all processes together, not what each brought along at its start.
+    /// As with cgroups: shared limits can change, limits of each process cannot.
     fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
         let fixed =
             |limits: &Limits| Limits { memory_bytes: None, processes: None, cpu_percent: None, ..*limits };

@@ -1,10 +1,8 @@
-//! A stateful model of a host, for tests only: it behaves as the real tools were seen to behave,
-//! and can be asked to misbehave.
+//! A stateful model of a host, for tests only. It follows the observed behaviour of the real tools and can inject faults.
 //!
-//! [`FakeHost`] is the host for the lifecycle, and beside it the hand of the test: faults
-//! ([`FakeHost::inject`]), crashes ([`FakeHost::crash_at_call`]), a meddling operator
-//! ([`FakeHost::kill_jail`] and its neighbours), reboots, and the questions a test ends with
-//! ([`FakeHost::ours`], [`FakeHost::foreign`]).
+//! [`FakeHost`] implements the host for the lifecycle. Tests control it: faults ([`FakeHost::inject`]), crashes
+//! ([`FakeHost::crash_at_call`]), changes by an operator ([`FakeHost::kill_jail`] and others), reboots, and the checks at
+//! the end of a test ([`FakeHost::ours`], [`FakeHost::foreign`]).
 
 mod effects;
 mod faults;
@@ -48,21 +46,20 @@ struct FakeState {
     at_once: AtomicBool,
     /// How many calls are done late by tasks of their own.
     late: tokio::sync::watch::Sender<u32>,
-    /// The simulated process that is alive; calls of earlier ones never answer.
+    /// The simulated process that is alive. Calls of earlier processes never return.
     process: AtomicU64,
 }
 
 impl FakeHost {
-    /// A host in memory, with the template's snapshots `default` and `v2` and a sound firewall.
+    /// A host in memory, with the template's snapshots `default` and `v2` and a working firewall.
     pub fn new(slots: Slots) -> Self {
         Self::with(slots, Store::in_memory(), Duration::ZERO)
     }
 
-    /// A host kept in this folder, which other processes may use at the same time. Every effect is
-    /// durable against `kill -9` at once and atomic. `latency_ms` in the folder sets the latency; a file
-    /// `in_memory` keeps the host in memory after all.
+    /// A host stored in this folder, which several processes can share. Every effect is atomic and survives `kill -9`. A
+    /// file `latency_ms` in the folder sets the latency; a file `in_memory` keeps the host in memory instead.
     pub fn persistent(slots: Slots, dir: &Path) -> io::Result<Self> {
-        // A benchmark of hostd must not measure how the model is written to disk.
+        // For benchmarks, which must not measure the model's writes to disk.
         let store = match dir.join("in_memory").exists() {
             true => Store::in_memory(),
             false => Store::open(dir)?,
@@ -76,7 +73,7 @@ impl FakeHost {
     }
 
     fn with(slots: Slots, store: Store, latency: Duration) -> Self {
-        let clock = SystemClock::new().expect("the system tells which boot it is in");
+        let clock = SystemClock::new().expect("the system has a boot identifier");
         let state = FakeState {
             slots,
             store: Mutex::new(store),
@@ -95,27 +92,27 @@ impl FakeHost {
         *lock(&self.state.clock) = clock;
     }
 
-    /// How long every call takes; half of it lies between the two transactions of an effect.
+    /// How long every call takes. Half of it is between the two transactions of an effect.
     pub fn set_latency(&self, per_call: Duration) {
         *lock(&self.state.latency) = per_call;
     }
 
-    /// Parts that do not need each other may be made at the same time from now on.
+    /// Let independent parts be created at the same time.
     pub fn make_parts_at_once(&self) {
         self.state.at_once.store(true, Ordering::SeqCst);
     }
 
-    /// Ask for a fault.
+    /// Inject a fault.
     pub fn inject(&self, fault: Fault) {
         lock(&self.state.faults).inject(fault);
     }
 
-    /// Forget all faults and crashes that were asked for and did not strike yet.
+    /// Remove all faults and crashes that have not occurred yet.
     pub fn clear_faults(&self) {
         lock(&self.state.faults).clear();
     }
 
-    /// How many calls of the host trait there were, effects and looks.
+    /// The number of calls of the host trait so far.
     pub fn calls(&self) -> u64 {
         lock(&self.state.faults).calls()
     }
@@ -125,20 +122,20 @@ impl FakeHost {
         lock(&self.state.faults).crash_at_call(n, when);
     }
 
-    /// The handle for the process after a crash. Calls through earlier handles never answer from now
-    /// on, as those of a dead process: what its other tasks had under way stays as far as it was.
+    /// The handle of the process after a crash. Calls through earlier handles never return from now on, so effects that
+    /// were in progress stay half done.
     pub fn restarted(&self) -> FakeHost {
         let process = self.state.process.fetch_add(1, Ordering::SeqCst) + 1;
         FakeHost { state: self.state.clone(), process }
     }
 
-    /// Every object on the host that is neither foreign nor the template's or the rules', as
-    /// `kind name`, such as `storage browsertask001`; what is aside or dying included.
+    /// Every object that hostd created, as `kind name`, such as `storage browsertask001`. Includes storage that was moved
+    /// aside and dying jails.
     pub fn ours(&self) -> BTreeSet<String> {
         self.read(|world| world.objects(&self.state.slots))
     }
 
-    /// The planted foreign objects that are still there and unchanged.
+    /// The planted foreign objects that are unchanged.
     pub fn foreign(&self) -> BTreeSet<String> {
         self.read(|world| world.foreign(&self.state.slots))
     }
@@ -148,7 +145,7 @@ impl FakeHost {
         self.read(|world| world.firewall.table.iter().flat_map(|table| table.members.clone()).collect())
     }
 
-    /// Whether the brake is pulled: the clones' links are down until the rules are back.
+    /// Whether the clones' links are down because the rules are missing.
     pub fn links_down(&self) -> bool {
         self.read(|world| world.firewall.links_down)
     }
@@ -164,7 +161,7 @@ impl fmt::Debug for FakeHost {
     }
 }
 
-/// A simulated crash may strike while a lock is held; the world behind it is whole all the same.
+/// A simulated crash can poison a lock. The world behind it is consistent, because changes are transactions.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! The hand that meddles: what administrators, other tools, kernels and reboots do to a host.
+//! Changes by others: administrators, other tools, the kernel, reboots.
 
 use super::effects::{JAIL_MOUNTS, half_pair};
 use super::world::{Jail, Mark, Pair, Planted, SlotObjects, Storage, Stuck, Table, World};
@@ -16,7 +16,7 @@ impl FakeHost {
         self.meddle(|world| {
             for objects in world.slots.values_mut() {
                 if objects.foreign_storage() {
-                    // Its owner's fstab brings its mounts back.
+                    // Its owner's fstab mounts it again.
                     let (storage, mounts) = (objects.storage.take(), std::mem::take(&mut objects.mounts));
                     *objects = SlotObjects { storage, mounts, ..SlotObjects::default() };
                     continue;
@@ -46,7 +46,7 @@ impl FakeHost {
     }
 
     /// Rules, table and states are flushed, and the rules cannot be loaded again before
-    /// [`FakeHost::restore_rules`]: a repair can only pull the brake.
+    /// [`FakeHost::restore_rules`]: a repair can only take the links down.
     pub fn lose_rules(&self) {
         self.flush_rules();
         self.meddle(|world| world.firewall.loadable = false);
@@ -79,7 +79,7 @@ impl FakeHost {
         });
     }
 
-    /// An address in the table that nobody asked for.
+    /// Add an address to the table that belongs to no clone.
     pub fn add_stray_member(&self, ip: Ipv4Addr) {
         self.meddle(|world| world.add_member(ip).expect("adding a member cannot fail"));
     }
@@ -129,7 +129,7 @@ impl FakeHost {
         });
     }
 
-    /// So many tries to destroy the slot's storage find it busy, by force or not.
+    /// This many attempts to destroy the slot's storage fail as busy, with force or without.
     pub fn make_busy(&self, slot: Slot, tries: u32) {
         self.meddle(|world| match &mut world.slot_mut(slot).storage {
             Some(storage) if storage.mark != Mark::Foreign => storage.busy_tries = tries,
@@ -154,7 +154,7 @@ impl FakeHost {
         self.meddle(|world| world.slot_mut(slot).mounts.values_mut().for_each(|stuck| *stuck = Stuck::No));
     }
 
-    /// The slot's jail stays dying for so many looks after it is stopped or killed.
+    /// The slot's jail stays dying for this many inspections after its end.
     pub fn make_dying(&self, slot: Slot, polls: u32) {
         self.meddle(|world| world.slot_mut(slot).dying_after_stop = polls);
     }
@@ -186,7 +186,7 @@ impl FakeHost {
         });
     }
 
-    /// Somebody freezes the slot's jail by hand, or lets it go on.
+    /// The slot's jail is frozen or resumed by hand.
     pub fn set_frozen(&self, slot: Slot, frozen: bool) {
         self.meddle(|world| match &mut world.slot_mut(slot).jail {
             Some(jail) if jail.mark != Mark::Foreign => jail.frozen = frozen,
@@ -202,7 +202,7 @@ impl FakeHost {
         })
     }
 
-    /// This snapshot of the template is made anew, under the same name.
+    /// This snapshot of the template is recreated under the same name.
     pub fn remake_template(&self, snapshot: &SnapshotName) {
         self.meddle(|world| *world.templates.entry(snapshot.clone()).or_default() += 1);
     }
@@ -214,9 +214,9 @@ impl FakeHost {
         });
     }
 
-    /// Somebody else's object under the slot's name: storage with something mounted below it, a jail
-    /// (whose folder is elsewhere) with limits and a process, or an interface pair. Answers false, and
-    /// plants nothing, where something is already.
+    /// Plant a foreign object with the slot's name: storage with something mounted below it, a jail
+    /// (whose folder is elsewhere) with limits and a process, or an interface pair. Returns false, and
+    /// plants nothing, if such an object exists.
     pub fn plant_foreign(&self, slot: Slot, part: Part) -> bool {
         let created = lock(&self.state.clock).now().stamp();
         self.meddle(|world| {

@@ -1,10 +1,9 @@
-//! Where the world is kept: in memory, or in a folder that outlives the process.
+//! Stores the world in memory, or in a folder that outlives the process.
 //!
-//! In a folder every change is durable against the death of the process the moment it returns: the
-//! world is written beside the old one and renamed over it. Nothing is synced to the disk, because a
-//! test kills processes and not the machine. Several processes may share the folder, so that a test
-//! can watch a daemon's world and meddle with it: the lock file serialises them, and the number in
-//! it tells the others that their copy is old.
+//! In a folder every change survives the death of the process: the world is written to a temporary file, which replaces
+//! the old one by rename(2). Nothing is synced to disk, because tests kill processes and not the machine. Several processes
+//! can share the folder, so that a test can inspect and change a daemon's world. A lock file serialises them, and the
+//! version in it invalidates the copies of the others.
 
 use super::world::World;
 use std::fs::{self, File, OpenOptions};
@@ -50,7 +49,7 @@ impl Store {
         self.locked(|world, _| Ok(read(world)))
     }
 
-    /// Look at the world as the host's tools do: only a dying jail is changed by it.
+    /// Inspect the world as the host's tools do. Only the polls of a dying jail change.
     pub(super) fn look_at<R>(&mut self, look: impl FnOnce(&mut World) -> R) -> io::Result<R> {
         self.locked(|world, disk| {
             let dying = world.anything_dying();
@@ -63,7 +62,7 @@ impl Store {
         })
     }
 
-    /// Change the world; kept before this returns, wholly or not at all.
+    /// Change the world atomically. The change is stored when this returns.
     pub(super) fn change<R>(&mut self, change: impl FnOnce(&mut World) -> R) -> io::Result<R> {
         self.locked(|world, disk| {
             let answer = change(world);
@@ -104,7 +103,7 @@ impl Disk {
     }
 
     fn save(&mut self, world: &World) -> io::Result<()> {
-        // The number first: a death before the rename only makes the others read the old world again.
+        // The version first: after a death before the rename the others just read the old world again.
         let version = self.read_version()?.wrapping_add(1);
         self.lock.write_all_at(&version.to_le_bytes(), 0)?;
         let fresh = self.dir.join("world.json.tmp");

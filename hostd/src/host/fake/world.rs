@@ -1,7 +1,6 @@
-//! The model: what is on such a host, as plain values.
+//! The model: the objects of a host as plain values.
 //!
-//! It keeps what the real tools keep and nothing more: two transactions where they have two, names
-//! where they go by names (limits), addresses where they go by addresses (table, states).
+//! It stores what the real tools store: limits by name, table members and states by address.
 
 use crate::api::{CloneId, EgressHealth, Limits, SnapshotName};
 use crate::clock::{Moment, Stamp};
@@ -12,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// Whose an object is.
+/// The identity of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Mark {
     Clone(CloneId),
@@ -43,13 +42,13 @@ pub(super) struct Storage {
     pub(super) quota: Option<u64>,
     pub(super) mounted: bool,
     pub(super) created: Stamp,
-    /// So many tries to destroy it find it busy, whatever is done meanwhile.
+    /// The number of destroy attempts that fail as busy.
     pub(super) busy_tries: u32,
     /// Was unmounted by force: a dying jail no longer holds it.
     pub(super) forced: bool,
 }
 
-/// Why a mount does not go.
+/// Whether a mount can be unmounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stuck {
     No,
@@ -63,7 +62,7 @@ pub(super) struct Pair {
     pub(super) mark: Mark,
     pub(super) host_end: bool,
     pub(super) clone_end: bool,
-    /// Addressed, on the bridge, up. Lost for the clone's end when it comes back from a jail.
+    /// Has an address, is on the bridge and up. The clone's end loses this when it returns from a jail.
     pub(super) configured: bool,
     pub(super) in_jail: bool,
 }
@@ -90,23 +89,23 @@ pub(super) struct Jail {
 pub(super) struct Dying {
     pub(super) jid: u32,
     pub(super) mark: Mark,
-    /// For so many looks more.
+    /// The number of inspections until it is gone.
     pub(super) polls: u32,
 }
 
-/// All that is there of one slot, apart from the firewall's share.
+/// The objects of one slot, without those of the firewall.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SlotObjects {
     pub(super) storage: Option<Storage>,
     /// Mounts below the clone's folder, by their path below it.
     pub(super) mounts: BTreeMap<String, Stuck>,
-    /// Rules go by name: they outlive the jail and hold for the next one.
+    /// Rules refer to the jail's name: they outlive the jail and apply to the next one.
     pub(super) limits: Option<Limits>,
     pub(super) network: Option<Pair>,
     pub(super) jail: Option<Jail>,
     /// A new jail may run beside them under the same name.
     pub(super) dying: Vec<Dying>,
-    /// The next stop leaves the jail dying for so many looks.
+    /// After the next stop the jail stays dying for this many inspections.
     pub(super) dying_after_stop: u32,
 }
 
@@ -127,7 +126,7 @@ pub(super) struct Firewall {
     pub(super) table: Option<Table>,
     /// Addresses with established connections.
     pub(super) states: BTreeSet<Ipv4Addr>,
-    /// The brake: the clones' links are down.
+    /// The clones' links are down because the rules are missing.
     pub(super) links_down: bool,
 }
 
@@ -153,7 +152,7 @@ impl Firewall {
     }
 }
 
-/// A foreign object as it was planted, to see whether anybody touched it.
+/// A foreign object as it was planted, to detect changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Planted {
     Storage { storage: Storage, mounts: BTreeMap<String, Stuck> },
@@ -167,7 +166,7 @@ pub(super) struct World {
     pub(super) slots: BTreeMap<Slot, SlotObjects>,
     pub(super) aside: BTreeMap<CloneId, Storage>,
     pub(super) firewall: Firewall,
-    /// The template's snapshots and how often each was made anew.
+    /// The template's snapshots and how often each was recreated.
     pub(super) templates: BTreeMap<SnapshotName, u32>,
     pub(super) planted: Vec<(Slot, Planted)>,
     last_number: u32,
@@ -207,7 +206,7 @@ impl World {
         self.slots.values().any(|objects| !objects.dying.is_empty())
     }
 
-    /// Look at one slot. Looking at its jail lets a dying one come one look nearer to its end.
+    /// Inspect one slot. Inspecting a dying jail counts down its polls.
     pub(super) fn observe(
         &mut self,
         names: &Slots,
@@ -223,14 +222,14 @@ impl World {
         for part in parts {
             match part {
                 Part::Storage => {
-                    seen.storage = objects.storage.as_ref().map(|storage| storage.seen(now));
+                    seen.storage = objects.storage.as_ref().map(|storage| storage.observed(now));
                 }
                 Part::Mounts => seen.mounts = objects.mounts.keys().cloned().collect(),
                 Part::Limits => seen.limits = objects.limits,
-                Part::Network => seen.network = objects.network.as_ref().map(Pair::seen),
+                Part::Network => seen.network = objects.network.as_ref().map(Pair::observed),
                 Part::Egress => (seen.egress, seen.connections) = (member, connected),
                 Part::Jail => {
-                    seen.jail = objects.look_at_jail();
+                    seen.jail = objects.observe_jail();
                     seen.frozen = objects.jail.as_ref().is_some_and(|jail| jail.frozen);
                 }
                 Part::Processes => {
@@ -243,7 +242,7 @@ impl World {
         seen
     }
 
-    /// Look at everything. Whether services answer is not part of it.
+    /// Inspect everything except the services.
     pub(super) fn inventory(&mut self, names: &Slots, now: &Moment) -> Inventory {
         let members = self.firewall.table.iter().flat_map(|table| &table.members);
         let stray =
@@ -260,7 +259,7 @@ impl World {
         for (slot, objects) in &self.slots {
             let name = names.name(*slot);
             let mut note = |kind: &str, detail: &str| all.insert(format!("{kind} {name}{detail}"));
-            // What is mounted below a foreign folder is foreign with it.
+            // Mounts below a foreign folder are foreign too.
             if !objects.foreign_storage() {
                 if objects.storage.is_some() {
                     note("storage", "");
@@ -275,7 +274,7 @@ impl World {
             for dying in &objects.dying {
                 note("dying", &format!(" {}", dying.jid));
             }
-            // The rules and processes of a foreign jail are foreign with it.
+            // The rules and processes of a foreign jail are foreign too.
             if !objects.foreign_jail() {
                 if let Some(jail) = &objects.jail {
                     note("jail", "");
@@ -299,7 +298,7 @@ impl World {
         all
     }
 
-    /// The foreign objects that are as they were planted.
+    /// The foreign objects that are unchanged.
     pub(super) fn foreign(&self, names: &Slots) -> BTreeSet<String> {
         let untouched = self.planted.iter().filter_map(|(slot, planted)| {
             let objects = self.slots.get(slot)?;
@@ -327,7 +326,7 @@ impl SlotObjects {
         self.jail.as_ref().is_some_and(|jail| jail.mark == Mark::Foreign)
     }
 
-    fn look_at_jail(&mut self) -> Option<ObservedJail> {
+    fn observe_jail(&mut self) -> Option<ObservedJail> {
         let why = "its path is not the clone's folder";
         let dying = self.dying.first().map(|dying| dying.mark.identity(why));
         for dying in &mut self.dying {
@@ -342,23 +341,23 @@ impl SlotObjects {
 }
 
 impl Jail {
-    /// Whether its service answers: what is frozen says nothing.
+    /// Whether its service answers. A frozen service does not.
     pub(super) fn answers(&self) -> bool {
         self.service_ready && !self.frozen
     }
 }
 
 impl Pair {
-    fn seen(&self) -> ObservedNetwork {
-        let identity = self.mark.identity("its description names somebody else");
+    fn observed(&self) -> ObservedNetwork {
+        let identity = self.mark.identity("its description has another identity");
         ObservedNetwork { identity, complete: self.complete() }
     }
 }
 
 impl Storage {
-    fn seen(&self, now: &Moment) -> ObservedStorage {
+    fn observed(&self, now: &Moment) -> ObservedStorage {
         ObservedStorage {
-            identity: self.mark.identity("it is not a clone of our template"),
+            identity: self.mark.identity("it is not a clone of the template"),
             snapshot: self.snapshot.clone(),
             mounted: self.mounted,
             age: Some(now.since(&self.created).unwrap_or_else(|| wall_age(&self.created, now))),
@@ -366,7 +365,7 @@ impl Storage {
     }
 }
 
-/// The age of what was made before this boot: only the wall clock knows.
+/// The age of an object from before this boot, by the wall clock.
 fn wall_age(created: &Stamp, now: &Moment) -> Duration {
     Duration::from_millis(now.stamp().wall_ms.saturating_sub(created.wall_ms))
 }

@@ -1,8 +1,7 @@
-//! Every command line of the FreeBSD host, in one place that an administrator can read.
+//! Every command line of the FreeBSD host, except those of PF (crate `pf`) and ZFS ([`crate::host::zfs::layout`]).
 //!
-//! Only words that hostd made itself go in: names of a slot, parsed addresses, numbers. `docs/freebsd-commands.md` is
-//! recorded from real runs of these and kept true by a test. PF's lines are the `pf` crate's, ZFS's the storage
-//! driver's.
+//! Arguments come from hostd only: names of a slot, parsed addresses, numbers. A test records the commands in
+//! `docs/freebsd-commands.md`.
 
 use crate::api::CloneId;
 use crate::slot::SlotNames;
@@ -15,55 +14,55 @@ fn arguments<const N: usize>(words: [&str; N]) -> Arguments {
     words.map(str::to_owned).into()
 }
 
-/// What is looked at of every jail, dying ones too. As JSON all of it is text, whatever the jail put into its name.
+/// List every jail, dying ones included. JSON quotes whatever a jail has put into its name.
 pub(super) fn list_jails() -> Arguments {
     arguments(["-d", "--libxo", "json", "name", "path", "jid", "dying", "vnet", "host.hostuuid"])
 }
 
-/// Every interface of the host, the bridge with its members among them.
+/// List every interface of the host, including the bridge with its members.
 pub(super) fn list_interfaces() -> Arguments {
     arguments(["-a"])
 }
 
-/// Every process with the jail it is in. No column holds anything that a clone can choose.
+/// List every process with its jail. A clone controls none of the columns.
 pub(super) fn list_processes() -> Arguments {
     arguments(["-axo", "pid,jid,state"])
 }
 
-/// Every mount.
+/// List every mount.
 pub(super) fn list_mounts() -> Arguments {
     arguments(["-p"])
 }
 
-/// Every resource rule.
+/// List every resource rule.
 pub(super) fn list_limits() -> Arguments {
     Arguments::new()
 }
 
-/// All of a clone's limits at once. Rules are kept by the jail's name, so this works before there is a jail.
+/// Add all of a clone's limits. Rules refer to the jail's name, so they can be added before the jail exists.
 pub(super) fn add_limits(rules: Vec<String>) -> Arguments {
     let mut line = arguments(["-a"]);
     line.extend(rules);
     line
 }
 
-/// Every rule of a clone, whoever made it.
+/// Remove every rule of a clone, also rules that were added by hand.
 pub(super) fn remove_limits(names: &SlotNames) -> Arguments {
     arguments(["-r", &format!("jail:{}", names.name)])
 }
 
-/// The slot's own number among the pairs, so that no scan has to find a free one.
+/// The name of the slot's pair. Its number is derived from the slot.
 pub(super) fn pair(base: u32, names: &SlotNames) -> String {
     format!("epair{}", base + u32::from(names.slot.number()))
 }
 
-/// What the host's end says about whose it is.
+/// The description of the host's end: the clone's identity.
 pub(super) fn mark(clone_id: &CloneId) -> String {
     format!("hostd:{clone_id}")
 }
 
-/// Make the pair; its host's end gets address, mark and name. The address family must follow `create`, and the name
-/// comes last because everything before it goes by the old one.
+/// Create the pair and set the address, description and name of the host's end. The address family must follow `create`;
+/// the name comes last because the arguments before it refer to the old one.
 pub(super) fn create_pair(base: u32, names: &SlotNames, clone_id: &CloneId) -> Arguments {
     let mac = names.mac_host.to_string();
     let mark = mark(clone_id);
@@ -80,65 +79,65 @@ pub(super) fn create_pair(base: u32, names: &SlotNames, clone_id: &CloneId) -> A
     ])
 }
 
-/// The clone's end gets its address and name. It is given to the jail by jail(8).
+/// Set the address and name of the clone's end. jail(8) moves it into the jail.
 pub(super) fn name_clone_end(base: u32, names: &SlotNames) -> Arguments {
     let end = format!("{}b", pair(base, names));
     arguments([&end, "ether", &names.mac_clone.to_string(), "name", &names.epair_clone])
 }
 
-/// Attach the host's end. Private members never hear each other, and PF would not see it if they did.
+/// Add the host's end to the bridge as a private member: private members cannot reach each other.
 pub(super) fn attach(bridge: &str, names: &SlotNames) -> Arguments {
     arguments([bridge, "addm", &names.epair_host, "private", &names.epair_host])
 }
 
-/// Destroy an interface; of a pair this takes both ends, wherever they are.
+/// Destroy an interface. Of a pair this destroys both ends.
 pub(super) fn destroy_interface(name: &str) -> Arguments {
     arguments([name, "destroy"])
 }
 
-/// The emergency brake, and its release.
+/// Take the bridge down or up.
 pub(super) fn set_bridge(bridge: &str, up: bool) -> Arguments {
     arguments([bridge, if up { "up" } else { "down" }])
 }
 
-/// Start a jail by its own file.
+/// Start a jail from its configuration file.
 pub(super) fn start_jail(conf: &Path, names: &SlotNames) -> Arguments {
     arguments(["-q", "-f", &conf.to_string_lossy(), "-c", names.name.as_str()])
 }
 
-/// Stop a jail by its own file: TERM, `stop.timeout`, KILL, and its mounts go.
+/// Stop a jail by its configuration file: SIGTERM, `stop.timeout`, SIGKILL, unmount.
 pub(super) fn stop_jail(conf: &Path, names: &SlotNames) -> Arguments {
     arguments(["-q", "-f", &conf.to_string_lossy(), "-r", names.name.as_str()])
 }
 
-/// Remove a jail without its file: everything in it is killed at once, its mounts stay.
+/// Remove a jail without its file: its processes are killed at once, its mounts stay.
 pub(super) fn remove_jail(names: &SlotNames) -> Arguments {
     arguments(["-q", "-R", names.name.as_str()])
 }
 
-/// The same two by Bastille.
+/// Start or stop a jail by Bastille.
 pub(super) fn bastille(what: &str, names: &SlotNames) -> Arguments {
     arguments([what, names.name.as_str()])
 }
 
-/// Ask the browser service to stop, by the clone's own rc.d. What it answers is the clone's word and counts nothing.
+/// Stop the browser service by the clone's rc.d script.
 pub(super) fn stop_service(names: &SlotNames) -> Arguments {
     arguments([names.name.as_str(), "/usr/sbin/service", super::conf::SERVICE, "onestop"])
 }
 
 /// Signal processes that are proven to be in the clone.
-pub(super) fn signal(word: &str, pids: impl IntoIterator<Item = u32>) -> Arguments {
-    let mut line = arguments([&format!("-{word}")]);
+pub(super) fn signal(name: &str, pids: impl IntoIterator<Item = u32>) -> Arguments {
+    let mut line = arguments([&format!("-{name}")]);
     line.extend(pids.into_iter().map(|pid| pid.to_string()));
     line
 }
 
-/// Unmount one place.
+/// Unmount one path.
 pub(super) fn unmount(path: &str, force: bool) -> Arguments {
     if force { arguments(["-f", path]) } else { arguments([path]) }
 }
 
-/// Values of the kernel as `name: value`; names that this kernel does not know are left out.
+/// Read kernel settings as `name: value`. Unknown names are left out.
 pub(super) fn settings(names: &[&str]) -> Arguments {
     let mut line = arguments(["-i"]);
     line.extend(names.iter().map(|&name| name.to_owned()));

@@ -1,8 +1,8 @@
-//! Files in and beside a clone's root, reached without following a single link.
+//! Reads and writes files in and beside a clone's root without following symbolic links.
 //!
-//! A clone's root is content of others: any name in it may be a link to the host. So every folder is opened by its one
-//! name relative to the one before, `O_NOFOLLOW`, and must belong to root and be writable by nobody else. A file is
-//! written beside its place and renamed over it, which replaces a link instead of following it.
+//! The content of a clone's root is not trusted: any name in it may be a link to the host. Each folder is opened by openat(2)
+//! relative to its parent with `O_NOFOLLOW`, and must belong to root and be writable by root only. A file is written under
+//! a temporary name and moved by renameat(2), which replaces a link instead of following it.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -13,28 +13,29 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// Something is not the plain folder or file it must be.
+/// A file or folder that hostd refuses to use.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnsafeFile {
-    /// The system refused.
-    #[error("{name}: {error}")]
+    /// A system call failed.
+    #[error("{name}")]
     System {
         /// The file or folder.
         name: String,
-        /// What the system says.
+        /// Its error.
+        #[source]
         error: io::Error,
     },
-    /// Somebody else could have put anything there.
+    /// Other users can change it.
     #[error("{name} could be changed by others (owner {owner}, mode {mode:o})")]
     Owner {
         /// The folder.
         name: String,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
         /// Its permissions.
         mode: libc::mode_t,
     },
-    /// It is no such thing.
+    /// It is of another kind or too large.
     #[error("{name} is {what}")]
     Kind {
         /// The file.
@@ -45,7 +46,7 @@ pub(super) enum UnsafeFile {
 }
 
 impl UnsafeFile {
-    /// There is nothing of that name.
+    /// The file does not exist.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, UnsafeFile::System { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
@@ -55,7 +56,7 @@ fn system(name: &str) -> impl FnOnce(Errno) -> UnsafeFile + '_ {
     move |error| UnsafeFile::System { name: name.to_owned(), error: error.into() }
 }
 
-/// A folder that is held open, so that it stays this one whatever happens to its name.
+/// A folder held by its descriptor, so that renaming its path has no effect.
 #[derive(Debug)]
 pub(super) struct Folder {
     held: OwnedFd,
@@ -63,19 +64,19 @@ pub(super) struct Folder {
 
 const FOLDER: OFlag =
     OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-/// The name under which a file is written before it gets its own.
+/// The temporary name of a file that is being written.
 const UNFINISHED: &str = ".hostd.new";
 const ATTEMPTS: u32 = 3;
 
 impl Folder {
-    /// A folder of the host. Its own path is the administrator's; its last part must be no link.
+    /// A folder of the host. The administrator chose its path; its last component must not be a link.
     pub(super) fn open(path: &Path) -> Result<Folder, UnsafeFile> {
         let name = path.display().to_string();
         let held = nix::fcntl::open(path, FOLDER, Mode::empty()).map_err(system(&name))?;
         checked(held, &name)
     }
 
-    /// A folder whoever owns it, only to look at names in it.
+    /// A folder of any owner, only to inspect the names in it.
     pub(super) fn look_through(path: &Path) -> Result<Folder, UnsafeFile> {
         let name = path.display().to_string();
         let held = nix::fcntl::open(path, FOLDER, Mode::empty()).map_err(system(&name))?;
@@ -88,14 +89,14 @@ impl Folder {
         checked(held, name)
     }
 
-    /// Write a whole file: readers see the old or the new, never a part, and a link is replaced.
+    /// Write a file atomically: readers see the old or the new content, and a link is replaced.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), UnsafeFile> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut attempt = 1;
         let file = loop {
             match openat(&self.held, UNFINISHED, flags, Mode::from_bits_truncate(0o644)) {
                 Ok(file) => break file,
-                // Left by a crash, or put there with the template.
+                // Left by a crash, or part of the template.
                 Err(Errno::EEXIST) if attempt < ATTEMPTS => self.remove(UNFINISHED)?,
                 Err(error) => return Err(system(name)(error)),
             }
@@ -107,7 +108,7 @@ impl Folder {
         renameat(&self.held, UNFINISHED, &self.held, name).map_err(system(name))
     }
 
-    /// Remove a file or a link; absent is success.
+    /// Remove a file or a link. An absent file is success.
     pub(super) fn remove(&self, name: &str) -> Result<(), UnsafeFile> {
         match unlinkat(&self.held, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
@@ -115,13 +116,13 @@ impl Folder {
         }
     }
 
-    /// A small plain file, whole. Anything else, a pipe that would never end too, is refused.
+    /// The content of a small regular file. `O_NONBLOCK` keeps a FIFO from blocking the open; it is refused afterwards.
     pub(super) fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, UnsafeFile> {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = openat(&self.held, name, flags, Mode::empty()).map_err(system(name))?;
         let seen = fstat(&file).map_err(system(name))?;
         if kind(&seen) != SFlag::S_IFREG {
-            return Err(UnsafeFile::Kind { name: name.to_owned(), what: "no plain file" });
+            return Err(UnsafeFile::Kind { name: name.to_owned(), what: "no regular file" });
         }
         let mut bytes = Vec::new();
         File::from(file)
@@ -134,7 +135,7 @@ impl Folder {
         }
     }
 
-    /// Whether the name is a link. Absent is none.
+    /// Whether the name is a symbolic link. An absent file is none.
     pub(super) fn is_link(&self, name: &str) -> Result<bool, UnsafeFile> {
         match nix::sys::stat::fstatat(&self.held, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(seen) => Ok(kind(&seen) == SFlag::S_IFLNK),
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(folder.read("pid", 5).unwrap(), b"1234\n");
         assert!(matches!(folder.read("pid", 4), Err(UnsafeFile::Kind { what: "too large", .. })));
         nix::unistd::mkfifo(&temp.path().join("pipe"), Mode::S_IRWXU).unwrap();
-        assert!(matches!(folder.read("pipe", 9), Err(UnsafeFile::Kind { what: "no plain file", .. })));
+        assert!(matches!(folder.read("pipe", 9), Err(UnsafeFile::Kind { what: "no regular file", .. })));
         std::fs::create_dir(temp.path().join("folder")).unwrap();
         assert!(folder.read("folder", 9).is_err());
         folder.remove("nothing").unwrap();

@@ -1,7 +1,6 @@
 //! The host's interfaces as `ifconfig -a` lists them.
 //!
-//! Lines that begin an interface are read strictly, and so are the details that count. Other details are each driver's
-//! own and passed over.
+//! The first line of an interface and the details that hostd uses are read strictly. Other details are skipped.
 
 use super::errors::{Unreadable, unreadable, whole};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +9,7 @@ use std::net::IpAddr;
 /// One interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// Two may have the same name: one that comes back from a jail keeps the name it had there.
+    /// Not unique: an interface that returns from a jail keeps the name it had there.
     pub(super) name: String,
     pub(super) up: bool,
     pub(super) ether: Option<String>,
@@ -73,7 +72,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Interface>, Unreadable> {
             }
         }
     }
-    // Even a host without a network has its loopback.
+    // Every host has a loopback interface.
     if found.is_empty() {
         return unreadable("ifconfig", text, "at least one interface");
     }

@@ -1,4 +1,4 @@
-//! Looking at the host: one command for each kind of object, whatever the number of clones, all at once.
+//! Inspects the host: one command for each kind of object, independent of the number of clones, all at the same time.
 
 use super::egress::{PROOF_LASTS, membership};
 use super::interfaces::Interface;
@@ -15,18 +15,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Instant;
 
-/// What creates may rely on until it is too old.
+/// The result of the last inventory, on which creates rely until it is too old.
 #[derive(Debug, Clone)]
 pub(super) struct RecentInventory {
     taken: Instant,
-    /// The slots that showed anything.
+    /// The slots with objects.
     pub(super) slots: BTreeSet<Slot>,
     pub(super) egress: EgressHealth,
-    /// The usual template was there and its jail was not running.
+    /// The configured snapshot, if it can be cloned.
     template: Result<SnapshotName, HostError>,
 }
 
-/// What one look sees of all slots at once. What was not asked for is not there.
+/// The lists of one inspection. A list that was not requested is `None`.
 #[derive(Debug, Default)]
 struct HostLists {
     datasets: Option<Datasets>,
@@ -43,20 +43,20 @@ async fn when<T>(wanted: bool, work: impl Future<Output = HostResult<T>>) -> Hos
 }
 
 impl FreebsdState {
-    /// The last look at the pool, if creates may still rely on it.
+    /// The last inventory, if creates may still rely on it.
     pub(super) fn recent(&self) -> Option<RecentInventory> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().filter(|last| last.taken.elapsed() < PROOF_LASTS).cloned()
     }
 
-    /// Rely on nothing that was seen before.
+    /// Drop the last inventory.
     pub(super) fn forget(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     async fn lists(&self, parts: &[Part], only: Option<&SlotNames>) -> HostResult<HostLists> {
         let wanted = |part| parts.contains(&part);
-        // Processes are proven by the jail they are in.
+        // A process is attributed by its jail, so both lists are needed.
         let processes = wanted(Part::Processes) && wanted(Part::Jail);
         let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
             when(wanted(Part::Storage), self.datasets(only)),
@@ -77,7 +77,7 @@ impl FreebsdState {
         }
     }
 
-    /// One slot of what was looked at, without asking whether the service answers.
+    /// One slot in these lists, without a request to its service.
     fn slot(&self, names: &SlotNames, lists: &HostLists) -> ObservedClone {
         let mut seen = ObservedClone::default();
         if let Some(datasets) = &lists.datasets {
@@ -93,7 +93,7 @@ impl FreebsdState {
             seen.network = self.network.observed(interfaces, names);
         }
         if let Some(members) = &lists.members {
-            // With only some of its addresses it still has ways to the outside.
+            // With some of its addresses in the table the clone can still reach the network.
             let (all, any) = membership(members, names);
             (seen.egress, seen.connections) = (all, any && !all);
         }
@@ -144,7 +144,7 @@ impl FreebsdState {
         Ok(Inventory { clones, aside, egress })
     }
 
-    /// Every slot of which anything is there.
+    /// Every slot with an object.
     fn used_slots(&self, lists: &HostLists) -> BTreeSet<Slot> {
         let known = &self.slots;
         let mut slots = BTreeSet::new();
@@ -165,7 +165,7 @@ impl FreebsdState {
         slots
     }
 
-    /// Whether this snapshot of the template can be cloned: both datasets have it, and its jail does not run.
+    /// Check that this snapshot can be cloned: it exists on both datasets, and the template's jail is stopped.
     pub(super) async fn template_is_good(&self, snapshot: &SnapshotName) -> HostResult<()> {
         match self.recent() {
             Some(RecentInventory { template: Ok(proven), .. }) if proven == *snapshot => Ok(()),
@@ -179,7 +179,7 @@ impl FreebsdState {
         }
     }
 
-    /// The template is an image: while its jail runs, somebody is changing what the next snapshot will be.
+    /// Check that the template's jail is stopped. While it runs, its files change.
     pub(super) fn template_rests(&self, jails: &[Jail]) -> HostResult<()> {
         let name = &self.config.host.template;
         match jails.iter().find(|jail| jail.name == *name && !jail.dying) {
@@ -188,7 +188,7 @@ impl FreebsdState {
                 HostErrorKind::Template,
                 format!("jail {name}"),
                 format!(
-                    "the template is running (jail {}): it must be stopped while clones are made of it",
+                    "the template is running as jail {}: stop it while clones are created from it",
                     jail.jid
                 ),
                 format!("bastille stop {name}"),

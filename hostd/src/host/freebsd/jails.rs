@@ -1,7 +1,7 @@
-//! The jails of the host as `jls` lists them, dying ones too.
+//! The jails of the host as `jls` lists them, dying ones included.
 //!
-//! A name is no identity: a new jail may take the name of one that is still dying, and both are listed. The clone's
-//! identity is in `host.hostuuid`, which a jail without `allow.set_hostname` cannot change.
+//! A name does not identify a jail: a new jail can have the name of a dying one, and both are listed. The clone's identity
+//! is in `host.hostuuid`, which a jail without `allow.set_hostname` cannot change.
 
 use super::conf;
 use super::errors::{Unreadable, digits, unreadable};
@@ -79,7 +79,7 @@ pub(super) fn of<'a>(jails: &'a [Jail], names: &SlotNames) -> Option<&'a Jail> {
     jails.iter().filter(|jail| jail.name == names.name.as_str()).min_by_key(|jail| jail.dying)
 }
 
-/// The slot's jail as the lifecycle sees it.
+/// The slot's jail, for the lifecycle.
 pub(super) fn observed(jails: &[Jail], names: &SlotNames) -> Option<ObservedJail> {
     let jail = of(jails, names)?;
     let root = conf::root(names);

@@ -1,7 +1,7 @@
-//! The FreeBSD host: a ZFS clone, a VNET jail in Bastille's layout, a private member of a bridge, a place in a PF table,
-//! RCTL rules.
+//! The FreeBSD host: a ZFS clone, a VNET jail in Bastille's layout, a private member of a bridge, a PF table entry, RCTL
+//! rules.
 //!
-//! | part | object | whose it is | module |
+//! | part | object | identified by | module |
 //! |---|---|---|---|
 //! | storage | two ZFS clones | a user property | [`super::zfs`] |
 //! | limits | RCTL rules | the jail's name | [`rctl`] |
@@ -9,15 +9,15 @@
 //! | egress | members of a PF table | the slot's address | [`egress`] |
 //! | jail | VNET jail | its `host.hostuuid` | [`jail`], [`jails`], [`conf`], [`files`] |
 //! | service | processes of the jail | the jail's number | [`service`], [`processes`] |
-//! | mounts | what is mounted below the clone | its place | [`mounts`] |
+//! | mounts | mounts below the clone's folder | the path | [`mounts`] |
 //!
-//! Everything is done by the system's own tools, whose words are in [`commands`] and whose complaints are read in
-//! [`errors`]. There is nothing of FreeBSD in the code itself, so all of it is compiled and tested on Linux too, and
-//! `host.driver = "freebsd"` runs it there over other programs of the same names.
+//! All work is done by the system's tools: [`commands`] has their arguments, [`errors`] classifies their messages. The code
+//! uses no FreeBSD system call, so it is compiled and tested on Linux too, where `host.driver = "freebsd"` runs it with fake
+//! tools.
 //!
-//! Two looks are saved in a create, which is why it needs no more than twelve commands: the slot is looked at
-//! afresh only if the last look at the pool is old or showed something (every effect refuses what is in its way), and a
-//! membership is not looked at again right after PF itself has told how many addresses it added.
+//! A create needs at most twelve commands, because two inspections are saved: the slot is inspected before a create only if
+//! the last inventory is old or showed an object in it (every step fails on an existing object), and the table is not
+//! inspected after an add, because pfctl reports how many addresses it added.
 
 mod checks;
 mod commands;
@@ -62,9 +62,9 @@ struct FreebsdState {
     egress: Egress,
     network: network::PairNames,
     style: conf::CloneSettings,
-    /// Bastille knows no lock: one of it at a time.
+    /// Bastille has no lock, so hostd runs one at a time.
     bastille_lock: tokio::sync::Mutex<()>,
-    /// The last look at the pool.
+    /// The last inventory.
     last: Mutex<Option<RecentInventory>>,
 }
 
@@ -103,7 +103,7 @@ impl Toolbox {
         }
     }
 
-    /// Those that this configuration needs.
+    /// The tools that this configuration needs.
     fn needed(&self, driver: JailDriver) -> Vec<&Tool> {
         let Toolbox { bastille, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount } =
             self;
@@ -116,8 +116,8 @@ impl Toolbox {
 }
 
 impl FreebsdHost {
-    /// Check the configuration and find the tools. Nothing is touched: the lifecycle's first look finds out how the
-    /// host is, and what is missing is told by the doctor and by every create that needs it.
+    /// Check the configuration and locate the tools. The host is not changed. Missing tools are reported by the doctor and
+    /// by every create that needs them.
     pub fn open(config: &Config, slots: &Slots) -> HostResult<FreebsdHost> {
         let tools = Tools::new(&config.host.tool_folders);
         Ok(FreebsdHost(Arc::new(FreebsdState {
@@ -208,7 +208,7 @@ impl Host for FreebsdHost {
         self.0.set_limits(spec).await
     }
 
-    /// Rules hold for what runs already, and a new amount takes the old one's place. The quota is the dataset's.
+    /// Rules apply to running processes, and a new amount replaces the old one. The disk quota belongs to the dataset.
     fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
         let kept = |limit: fn(&Limits) -> Option<u64>| limit(from).is_none() || limit(to).is_some();
         from.disk_bytes == to.disk_bytes
@@ -233,7 +233,7 @@ impl Host for FreebsdHost {
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
-        // The jail's own start has started it.
+        // The jail's exec.start has started it.
         self.0.wait_ready(&spec.names).await
     }
 

@@ -1,6 +1,6 @@
-//! What this system's host offers to the rest of hostd.
+//! The parts of the FreeBSD host that the rest of hostd calls by name.
 
-/// Be one of the host's helper processes, if these are the arguments of one. FreeBSD's host has none.
+/// Run a helper process of the host, if these are its arguments. The FreeBSD host has none.
 pub fn helper(_: impl IntoIterator<Item = std::ffi::OsString>) -> Option<std::process::ExitCode> {
     None
 }
@@ -12,7 +12,7 @@ pub mod templates {
     use crate::host::{HostError, HostErrorKind, HostResult};
     use std::path::Path;
 
-    fn bastilles<T>() -> HostResult<T> {
+    fn unsupported<T>() -> HostResult<T> {
         let message = "on FreeBSD the template is a Bastille jail";
         let hint =
             "scripts/freebsd/setup-template makes it and its snapshots; `zfs list -t snapshot` lists them";
@@ -21,16 +21,16 @@ pub mod templates {
 
     /// Make a template.
     pub async fn create(_: &Config, _: &SnapshotName, _: Option<&Path>) -> HostResult<String> {
-        bastilles()
+        unsupported()
     }
 
     /// The templates that are there.
     pub async fn list(_: &Config) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
-        bastilles()
+        unsupported()
     }
 
     /// Remove a template.
     pub async fn remove(_: &Config, _: &SnapshotName) -> HostResult<()> {
-        bastilles()
+        unsupported()
     }
 }

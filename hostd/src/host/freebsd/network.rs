@@ -1,8 +1,8 @@
 //! A clone's pair of interfaces: `e0a_btNNN` in the bridge, `e0b_btNNN` for the jail.
 //!
-//! The pair's number follows from the slot, so nothing is scanned for and two creates never meet. The host's end is a
-//! private member of the bridge: clones cannot reach each other, which PF would not see. Whose a pair is stands in the
-//! description of the host's end. Destroying one end takes both, wherever the other is.
+//! The pair's number is derived from the slot, so no free number is searched and parallel creates do not collide. The
+//! host's end is a private member of the bridge, because PF does not see traffic between members. The clone's identity is
+//! in the description of the host's end. Destroying one end destroys both, even if the other is in a jail.
 
 use super::errors::{Complaint, classify, command_failed};
 use super::interfaces::{self, Interface};
@@ -12,16 +12,16 @@ use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, Obs
 use crate::slot::{Slot, SlotNames, Slots};
 use std::collections::BTreeSet;
 
-/// Which interfaces are a slot's.
+/// The names of the slots' interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct PairNames {
     pub(super) bridge: String,
-    /// The slot's number is added to this for the pair's.
+    /// The pair's number is this plus the slot's number.
     pub(super) base: u32,
 }
 
 impl PairNames {
-    /// Every name a slot's interfaces can have, the host's end first.
+    /// All names that a slot's interfaces can have, the host's end first.
     fn names(&self, names: &SlotNames) -> [String; 4] {
         let pair = commands::pair(self.base, names);
         [names.epair_host.clone(), format!("{pair}a"), names.epair_clone.clone(), format!("{pair}b")]
@@ -37,7 +37,7 @@ impl PairNames {
         slots.contains(slot).then_some(slot)
     }
 
-    /// The bridge, if it is there.
+    /// The bridge, if it exists.
     pub(super) fn bridge<'a>(&self, all: &'a [Interface]) -> Option<&'a Interface> {
         all.iter().find(|interface| interface.name == self.bridge)
     }
@@ -48,11 +48,11 @@ impl PairNames {
         known.iter().flat_map(|name| all.iter().filter(move |found| found.name == *name)).collect()
     }
 
-    /// A slot's network as the lifecycle sees it.
+    /// A slot's network, for the lifecycle.
     pub(super) fn observed(&self, all: &[Interface], names: &SlotNames) -> Option<ObservedNetwork> {
         let own = self.of(all, names);
         let first = own.first()?;
-        // Of several with the same name the one that carries a mark is meant.
+        // Several interfaces can have one name: a mark outweighs none.
         let identities = own.iter().map(|interface| identity(interface));
         let identity = identities
             .max_by_key(|identity| match identity {
@@ -66,7 +66,7 @@ impl PairNames {
             && first.up
             && first.ether.as_deref() == Some(names.mac_host.to_string().as_str())
             && member.is_some_and(|flags| flags.contains("PRIVATE"))
-            // One end still under its first name: half made.
+            // An end that still has its first name was not completed.
             && own.iter().all(|interface| !interface.name.starts_with("epair"));
         Some(ObservedNetwork { identity, complete })
     }
@@ -90,10 +90,10 @@ fn identity(interface: &Interface) -> Identity {
     }
 }
 
-/// What came of a step that makes something.
+/// The result of creating a pair.
 enum Made {
     Yes,
-    /// Something of that name is in the way.
+    /// An object of that name exists.
     InTheWay(HostError),
 }
 
@@ -106,7 +106,7 @@ impl FreebsdState {
         Ok(interfaces::read(outcome.text()?)?)
     }
 
-    /// Make the pair. Leftovers of the slot that carry no other mark are cleared first, if there are any.
+    /// Create the pair. Leftovers of the slot without another clone's mark are destroyed first.
     pub(super) async fn make_network(&self, spec: &CloneSpec) -> HostResult<()> {
         let in_the_way = match self.try_network(spec).await? {
             Made::Yes => return Ok(()),
@@ -149,7 +149,7 @@ impl FreebsdState {
             let error = command_failed(&names.epair_host, &outcome, hint);
             return match classify(&outcome.stderr) {
                 Complaint::Exists => Ok(Made::InTheWay(error)),
-                // Both ends were just made: what is missing is the bridge.
+                // Both ends were just created, so the bridge is missing.
                 Complaint::Absent => {
                     Err(HostError { kind: HostErrorKind::NotReady, object: bridge.clone(), ..error })
                 }
@@ -159,7 +159,7 @@ impl FreebsdState {
         Ok(Made::Yes)
     }
 
-    /// Remove the pair, half-made ones too. Absent is success; somebody else's of that name is left alone.
+    /// Remove the pair, also a half-made one. An absent pair is success; a foreign interface of that name is left alone.
     pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
         let all = self.interfaces().await?;
         match self.network.observed(&all, names) {
@@ -170,7 +170,7 @@ impl FreebsdState {
     }
 
     async fn destroy_interfaces(&self, names: &SlotNames, all: &[Interface]) -> HostResult<()> {
-        // By name: of a pair the second end is gone with the first.
+        // Destroying one end destroys the other, so each name is tried once and absence is success.
         let own: Vec<&Interface> = self.network.of(all, names);
         let mut done = BTreeSet::new();
         for name in own.iter().map(|interface| interface.name.as_str()) {
@@ -186,7 +186,7 @@ impl FreebsdState {
         match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
             Complaint::Absent => Ok(()),
-            _ => Err(command_failed(name, &outcome, "look at it with ifconfig; the reaper tries again")),
+            _ => Err(command_failed(name, &outcome, "inspect it with ifconfig; the reaper tries again")),
         }
     }
 
@@ -196,7 +196,7 @@ impl FreebsdState {
         let outcome = self.tools.ifconfig.with(commands::set_bridge(bridge, up)).run().await?;
         match classify(&outcome.stderr) {
             _ if outcome.success() => Ok(()),
-            // No bridge, no way out.
+            // Without a bridge nothing reaches the network.
             Complaint::Absent if !up => Ok(()),
             _ => Err(command_failed(
                 bridge,
@@ -208,6 +208,6 @@ impl FreebsdState {
 }
 
 fn in_the_way_of(names: &SlotNames, why: String) -> HostError {
-    let hint = "it is not this clone's: find out whose it is and destroy it, or take another pool";
+    let hint = "it belongs to something else: destroy or rename it, or configure another pool.prefix";
     HostError::new(HostErrorKind::Foreign, &names.epair_host, why, hint)
 }

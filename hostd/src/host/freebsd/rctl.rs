@@ -1,10 +1,10 @@
 //! A clone's limits as RCTL rules.
 //!
-//! Which action bites was tried on a running system:
+//! Which action is effective was tested on a running system:
 //!
 //! | limit | rule | why this action |
 //! |---|---|---|
-//! | memory | `memoryuse:sigkill` | `deny` lets the process grow on; `vmemoryuse:deny` bites, but Chromium reserves far more than it uses |
+//! | memory | `memoryuse:sigkill` | `deny` does not stop the growth; `vmemoryuse:deny` does, but Chromium reserves far more than it uses |
 //! | processes | `maxproc:deny` | fork fails |
 //! | open files | `openfiles:deny` for each process | open fails; it bounds the table of descriptors, which grows in steps |
 //! | processor | `pcpu:deny` | the jail is slowed down |
@@ -20,7 +20,7 @@ use crate::host::{CloneSpec, HostResult};
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
 
-/// Every jail's rules: `resource:action` with amount and, if it is not the jail, for each what.
+/// Every jail's rules: `resource:action`, with `/per` if the amount is not per jail, and the amount.
 pub(super) type Rules = BTreeMap<String, Vec<(String, u64)>>;
 
 const MEMORY: &str = "memoryuse:sigkill";
@@ -48,7 +48,7 @@ pub(super) fn rules(names: &SlotNames, limits: &Limits) -> Vec<String> {
     all.into_iter().filter_map(rule).collect()
 }
 
-/// Read `rctl`. Rules for users, processes and login classes are others' and left out.
+/// Read `rctl`. Only rules for jails are kept.
 pub(super) fn read(text: &str) -> Result<Rules, Unreadable> {
     let mut found = Rules::new();
     for line in whole("rctl", text)?.lines() {
@@ -81,8 +81,8 @@ pub(super) fn read(text: &str) -> Result<Rules, Unreadable> {
     Ok(found)
 }
 
-/// The limits that a clone's rules make; `None` if it has no rule at all. Rules that somebody added by hand do not
-/// change what these are, but they are rules and go with the clone. The disk's quota is the storage's to tell.
+/// The limits in a clone's rules; `None` if it has no rule at all. Rules that were added by hand are ignored here and
+/// removed with the clone. The disk quota is a property of the dataset.
 pub(super) fn observed(rules: &Rules, names: &SlotNames) -> Option<Limits> {
     let rules = rules.get(names.name.as_str())?;
     let amount = |kind: &str| rules.iter().find(|(found, _)| found == kind).map(|(_, amount)| *amount);
@@ -98,13 +98,13 @@ pub(super) fn observed(rules: &Rules, names: &SlotNames) -> Option<Limits> {
 }
 
 impl FreebsdState {
-    /// Every resource rule; none where RACCT is off, because there cannot be any.
+    /// Every resource rule. There are none if RACCT is disabled.
     pub(super) async fn limits(&self) -> HostResult<Rules> {
         let outcome = self.tools.rctl.with(commands::list_limits()).run().await?;
         match classify(&outcome.stderr) {
             Complaint::RacctOff => Ok(Rules::new()),
             Complaint::Unknown if outcome.success() => Ok(read(outcome.text()?)?),
-            // It complains with success when it may not ask.
+            // Without permission rctl writes an error and exits with 0.
             _ => Err(command_failed("limits", &outcome, "run `rctl` by hand, as root")),
         }
     }

@@ -1,8 +1,7 @@
-//! browserd in the clone: asking it to stop, proving which processes are inside, and whether it answers.
+//! browserd in the clone: its processes and its readiness.
 //!
-//! Nothing that the clone says is believed. Its rc.d script runs with a deadline and its answer counts nothing; its PID
-//! file is a hint that must be proven by the kernel before anybody is signalled; that it is ready is found out by asking
-//! it over the network, as its callers will.
+//! The clone is not trusted. Its rc.d script runs with a deadline and its exit code is ignored. A PID from its PID file is
+//! signalled only if the kernel reports that process inside the jail. Readiness is tested by a request over the network.
 
 use super::errors::{Complaint, classify, command_failed, digits};
 use super::files::Folder;
@@ -17,16 +16,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long the clone's own rc.d may take to stop browserd, which gives Chromium a few seconds of it.
+/// The deadline of browserd's rc.d stop, which gives Chromium a few seconds to exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long one question may take.
+/// The deadline of one HTTP request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause before the next question.
+/// The first pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// A PID file holds a number and perhaps a line's end.
+/// The longest PID file.
 const PID_FILE: usize = 16;
-/// More of an answer is not read.
+/// The longest HTTP response that is read.
 const ANSWER: usize = 4096;
 
 /// How long processes get between SIGTERM and SIGKILL.
@@ -183,12 +182,12 @@ impl FreebsdState {
         (names.ip, self.style.port).into()
     }
 
-    /// Whether browserd answers now that it is ready.
+    /// Whether browserd reports readiness now.
     pub(super) async fn is_ready(&self, names: &SlotNames) -> bool {
         matches!(ask(self.address(names), "/readyz", REQUEST_TIMEOUT).await, Ok(200))
     }
 
-    /// Wait until browserd is ready and has said where its raw CDP is; the lifecycle's limit for a step ends the waiting.
+    /// Wait until browserd is ready, and read its raw CDP endpoint.
     pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<ServiceEndpoint> {
         let address = self.address(names);
         let mut pause = FIRST_PAUSE;
@@ -205,13 +204,13 @@ impl FreebsdState {
                 HostErrorKind::Timeout,
                 format!("http://{address}/readyz"),
                 "the browser service is not ready",
-                format!("look at {}/var/log/browserd.log", conf::root(names).display()),
+                format!("read {}/var/log/browserd.log", conf::root(names).display()),
             )),
         }
     }
 }
 
-/// The process that the clone's PID file names, if it is a plain file with a plain number and no link is on the way.
+/// The PID in the clone's PID file, if that is a regular file with one number and no component of its path is a link.
 fn read_pid_file(root: &std::path::Path) -> Option<u32> {
     let read = || Folder::open(root)?.enter("var")?.enter("run")?.read("browserd.pid", PID_FILE);
     let bytes = read().ok()?;
@@ -219,13 +218,13 @@ fn read_pid_file(root: &std::path::Path) -> Option<u32> {
     digits(text.strip_suffix('\n').unwrap_or(text)).filter(|pid| *pid > 1)
 }
 
-/// One question over HTTP, and the status of the answer.
+/// One HTTP request; returns the status code.
 async fn ask(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Result<u16> {
     let answer = converse(address, path, timeout, |answer| answer.contains(&b'\n')).await?;
     status(&answer).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
 }
 
-/// Where browserd says its raw CDP is. One that does not say has none.
+/// The raw CDP endpoint that browserd reports, if any.
 async fn raw_cdp(address: SocketAddr, timeout: Duration) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -238,7 +237,7 @@ async fn raw_cdp(address: SocketAddr, timeout: Duration) -> Option<String> {
     cdp_endpoint(address, &said.web_socket_debugger_url)
 }
 
-/// Ask over HTTP and read until it is enough. The other side is the clone: it is read a little and not waited for long.
+/// One HTTP request; reads the response until `enough`. The clone is not trusted, so size and time are bounded.
 async fn converse(
     address: SocketAddr,
     path: &str,
@@ -279,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_status_line_counts() {
+    fn an_incomplete_status_line_is_refused() {
         assert_eq!(status(b"HTTP/1.1 200 OK\r\nServer: x"), Some(200));
         assert_eq!(status(b"HTTP/1.0 503 Service Unavailable\r\n"), Some(503));
         assert_eq!(status(b"HTTP/1.1 200"), Some(200));
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_file_is_a_plain_number_in_a_plain_file_or_nothing() {
+    fn a_pid_file_must_be_a_regular_file_with_one_number() {
         let root = tempfile::tempdir().unwrap();
         let run = root.path().join("var/run");
         assert_eq!(read_pid_file(root.path()), None);
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_raw_cdp_is_at_its_own_address_or_nowhere() {
+    async fn a_cdp_endpoint_at_another_address_is_ignored() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let own = format!("ws://{address}/devtools/browser/5e6d-1");
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_service_that_says_nothing_is_not_ready() {
+    async fn a_service_without_a_response_is_not_ready() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let answering = tokio::spawn(async move {

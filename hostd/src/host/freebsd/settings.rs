@@ -1,4 +1,4 @@
-//! The kernel's settings that a clone depends on.
+//! The kernel settings that clones depend on.
 
 use super::checks::{finding, good};
 use super::errors::unreadable;
@@ -7,7 +7,7 @@ use crate::api::{Finding, Severity};
 use crate::host::HostError;
 use std::collections::BTreeMap;
 
-/// What is asked of the kernel.
+/// The settings that are read.
 const SETTINGS: [&str; 4] = [
     "kern.racct.enable",
     "net.inet.ip.forwarding",
@@ -30,7 +30,7 @@ impl FreebsdState {
     }
 }
 
-/// What is right and wrong with them.
+/// The findings about them.
 pub(super) fn findings(settings: &BTreeMap<String, String>) -> [Finding; 3] {
     [racct(settings), forwarding(settings), filtering(settings)]
 }
@@ -67,7 +67,7 @@ fn forwarding(settings: &BTreeMap<String, String>) -> Finding {
     }
 }
 
-/// The rules are written for the bridge itself. Filtering its members too would ask them about frames they do not mean.
+/// The rules are written for the bridge interface. Filtering its members too would apply them to the same packets again.
 fn filtering(settings: &BTreeMap<String, String>) -> Finding {
     let on = |name: &&str| settings.get(*name).is_some_and(|value| value != "0");
     let names = ["net.link.bridge.pfil_member", "net.link.bridge.pfil_bridge"];

@@ -1,4 +1,4 @@
-//! What a look at the datasets shows, and whose they are.
+//! The datasets of an inspection, and the clones they belong to.
 
 use super::layout::{LOOK, Layout, inner};
 use super::listing::{self, Table, Unreadable, Value};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// One dataset as seen.
+/// One dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
     /// The snapshot it is a clone of.
@@ -22,7 +22,7 @@ pub struct Dataset {
     pub creation: u64,
     /// What it and all below it may use, in bytes; 0 is no limit.
     pub quota: u64,
-    /// The mark set on this very dataset, whatever it says.
+    /// The mark that is set on this dataset itself, valid or not.
     pub mark: Option<String>,
 }
 
@@ -38,14 +38,14 @@ impl Dataset {
                 return Err(Unreadable { line: 0, what: format!("the origin {other:?} is no snapshot") });
             }
         };
-        let place = mountpoint.value.as_str();
-        if !(place.starts_with('/') || ["none", "legacy", "-"].contains(&place)) {
-            return Err(Unreadable { line: 0, what: format!("{place:?} is no mount point") });
+        let mountpoint = mountpoint.value.as_str();
+        if !(mountpoint.starts_with('/') || ["none", "legacy", "-"].contains(&mountpoint)) {
+            return Err(Unreadable { line: 0, what: format!("{mountpoint:?} is no mount point") });
         }
         Ok(Dataset {
             origin,
             mounted: listing::flag(mounted)?,
-            mountpoint: place.to_owned(),
+            mountpoint: mountpoint.to_owned(),
             creation: listing::number(creation)?,
             quota: listing::number(quota)?,
             mark: mark.local().map(str::to_owned),
@@ -58,8 +58,8 @@ impl Dataset {
         SnapshotName::try_from(snapshot.to_owned()).ok()
     }
 
-    fn is_at(&self, place: &Path) -> bool {
-        self.mounted && Path::new(&self.mountpoint) == place
+    fn is_at(&self, path: &Path) -> bool {
+        self.mounted && Path::new(&self.mountpoint) == path
     }
 }
 
@@ -68,8 +68,7 @@ impl Dataset {
 pub struct Datasets(BTreeMap<String, Dataset>);
 
 impl Datasets {
-    /// Read a look at a dataset and what is below it. The dataset itself must be among them: no `zfs` that works leaves
-    /// it out.
+    /// Read the inspection of a dataset and the datasets below it. The dataset itself must be among them.
     pub fn read(text: &str, asked: &str) -> Result<Datasets, Unreadable> {
         let table: Table = listing::read(text, &LOOK)?;
         let mut datasets = BTreeMap::new();
@@ -98,7 +97,7 @@ impl Datasets {
         self.below(&layout.parent).filter_map(|name| slots.slot_of_name(name))
     }
 
-    /// What was moved aside.
+    /// The clones whose datasets were moved aside.
     pub fn aside(&self, layout: &Layout) -> BTreeSet<CloneId> {
         self.below(&layout.aside).filter_map(|name| CloneId::try_from(name.to_owned()).ok()).collect()
     }
@@ -109,7 +108,7 @@ impl Datasets {
         names.filter(|name| !name.contains('/'))
     }
 
-    /// A clone's files as seen.
+    /// A clone's storage.
     pub fn storage(&self, layout: &Layout, names: &SlotNames) -> Option<ObservedStorage> {
         let outer = self.get(&names.dataset)?;
         let root = self.get(&inner(&names.dataset));
@@ -123,7 +122,7 @@ impl Datasets {
     }
 }
 
-/// Whose the two datasets are. The outer one speaks for both, and the inner one must not contradict.
+/// The identity of the two datasets. That of the outer one is used, and the inner one must not contradict it.
 fn identity(layout: &Layout, outer: &Dataset, root: Option<&Dataset>) -> Identity {
     let whose = one_identity(outer, &layout.template);
     let Some(root) = root else { return whose };
@@ -133,7 +132,7 @@ fn identity(layout: &Layout, outer: &Dataset, root: Option<&Dataset>) -> Identit
         (Identity::Clone(one), Identity::Clone(other)) if one != other => {
             Identity::Foreign(format!("it is marked {one} and its files {other}"))
         }
-        // The mark is put on after the dataset was made: a crash leaves it off the last one.
+        // The mark is set after the dataset was created, so a crash can leave one of them without it.
         (Identity::Clone(id), _) | (Identity::Unmarked, Identity::Clone(id)) => Identity::Clone(id),
         (Identity::Unmarked, Identity::Unmarked) => Identity::Unmarked,
     }
@@ -153,7 +152,7 @@ fn one_identity(dataset: &Dataset, template: &str) -> Identity {
     }
 }
 
-/// A dataset of the future is new: the clock was set back, and nobody may be reaped for that.
+/// A creation time in the future means age 0: the clock was set back, and no clone may be reaped for that.
 fn age(creation: u64, now: SystemTime) -> Duration {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(Duration::from_secs(creation))

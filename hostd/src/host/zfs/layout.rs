@@ -1,15 +1,15 @@
-//! Where the datasets are, and the exact words for each thing done to them.
+//! The names of the datasets and the exact arguments of each `zfs` command.
 //!
 //! ```text
 //! PARENT/browser@default            the template: what Bastille keeps beside a jail's files
 //! PARENT/browser/root@default       and the files themselves, both of one recursive snapshot
 //! PARENT/browsertask001             a clone: the same two datasets
 //! PARENT/browsertask001/root
-//! PARENT/browsertask-aside/CLONE_ID what could not be destroyed and freed its slot
+//! PARENT/browsertask-aside/CLONE_ID a clone that could not be destroyed and was moved out of its slot
 //! ```
 //!
-//! Nothing here ever says `-r`, `-R` or `-f` to `destroy`, or `-p` to `clone`: the first three take away more than they
-//! were asked to, the last one says that it made what was there before.
+//! `destroy` never gets `-r`, `-R` or `-f`, which destroy more than one dataset, and `clone` never gets `-p`, which succeeds
+//! if the dataset exists.
 
 use crate::api::{CloneId, SnapshotName};
 use crate::host::CloneSpec;
@@ -17,13 +17,13 @@ use crate::slot::{SlotNames, Slots};
 
 /// The mark on a clone's datasets.
 pub const CLONE_ID: &str = "org.hostd:clone_id";
-/// Keeps the usual snapshot tools away: a snapshot of a clone would only be in the way of its end.
+/// Excludes clones from automatic snapshots, which would block their destroy.
 const NO_SNAPSHOTS: &str = "com.sun:auto-snapshot=false";
-/// What a look at a dataset asks for, in this order.
+/// The properties in an inspection of a dataset, in this order.
 pub const LOOK: [&str; 6] = ["origin", "mounted", "mountpoint", "creation", "quota", CLONE_ID];
-/// What a look at a template's snapshots asks for, in this order.
+/// The properties in an inspection of a template's snapshots, in this order.
 pub const LOOK_TEMPLATE: [&str; 4] = ["createtxg", "defer_destroy", BROWSER, VERSION];
-/// What a look at the parent asks for, in this order.
+/// The properties in an inspection of the parent, in this order.
 pub const LOOK_PARENT: [&str; 4] = ["mounted", "mountpoint", "available", CLONE_ID];
 /// On a template's snapshot: the browser's executable, where the system provides it.
 pub const BROWSER: &str = "org.hostd:browser";
@@ -40,7 +40,7 @@ pub struct Layout {
     pub parent: String,
     /// The template.
     pub template: String,
-    /// What was moved aside.
+    /// The parent of datasets that were moved aside.
     pub aside: String,
 }
 
@@ -53,28 +53,28 @@ impl Layout {
         Layout { parent, template, aside }
     }
 
-    /// Look at everything.
+    /// Inspect everything.
     pub fn look_all(&self) -> Arguments {
         look(&LOOK, &["-r", "-d", "2", "-t", "filesystem"], &[&self.parent])
     }
 
-    /// Look at one clone.
+    /// Inspect one clone.
     pub fn look(&self, names: &SlotNames) -> Arguments {
         look(&LOOK, &["-r", "-d", "1", "-t", "filesystem"], &[&names.dataset])
     }
 
-    /// Look at the parent.
+    /// Inspect the parent.
     pub fn look_parent(&self) -> Arguments {
         look(&LOOK_PARENT, &[], &[&self.parent])
     }
 
-    /// Look at a snapshot of the template.
+    /// Inspect a snapshot of the template.
     pub fn look_template(&self, snapshot: &SnapshotName) -> Arguments {
         let [top, root] = self.snapshots(snapshot);
         look(&LOOK_TEMPLATE, &[], &[&top, &root])
     }
 
-    /// Look at all snapshots of the template.
+    /// Inspect all snapshots of the template.
     pub fn look_templates(&self) -> Arguments {
         look(&LOOK_TEMPLATE, &["-r", "-d", "2", "-t", "snapshot"], &[&self.template])
     }
@@ -84,7 +84,7 @@ impl Layout {
         [format!("{}@{snapshot}", self.template), format!("{}/root@{snapshot}", self.template)]
     }
 
-    /// Make the two datasets of a clone, the outer one first. Its quota holds for both.
+    /// Create the two datasets of a clone, the outer one first. Its quota includes the inner one.
     pub fn clone(&self, spec: &CloneSpec, options: &[&str]) -> [Arguments; 2] {
         let [top, root] = self.snapshots(&spec.snapshot);
         let mark = format!("{CLONE_ID}={}", spec.clone_id);
@@ -98,7 +98,7 @@ impl Layout {
         [with(outer, top, spec.names.dataset.clone()), with(vec![mark], root, inner(&spec.names.dataset))]
     }
 
-    /// Put the settings on the outer dataset of a clone whose making was interrupted before they were there.
+    /// Set the properties of an outer dataset whose creation was interrupted.
     pub fn mark_outer(&self, spec: &CloneSpec) -> Arguments {
         let mut settings = vec![format!("{CLONE_ID}={}", spec.clone_id)];
         settings.extend(quota(spec));
@@ -115,7 +115,7 @@ impl Layout {
         arguments(["mount", dataset])
     }
 
-    /// Unmount a dataset that is in use. (Linux has no such thing: there a mount is detached.)
+    /// Unmount a dataset by force (FreeBSD only).
     pub fn unmount(&self, dataset: &str) -> Arguments {
         arguments(["unmount", "-f", dataset])
     }
@@ -135,7 +135,7 @@ impl Layout {
         arguments(["rename", &names.dataset, &self.aside_of(id)])
     }
 
-    /// The place for what is moved aside: nothing in it is ever mounted.
+    /// Create the parent of datasets that are moved aside. It is never mounted.
     pub fn make_aside(&self) -> Arguments {
         arguments(["create", "-o", "mountpoint=none", "-o", "canmount=off", &self.aside])
     }
@@ -152,7 +152,7 @@ impl Layout {
         arguments(["snapshot", "-r", "-o", &browser, "-o", &version, &top])
     }
 
-    /// What was moved aside under an identity.
+    /// The dataset of a clone that was moved aside.
     pub fn aside_of(&self, id: &CloneId) -> String {
         format!("{}/{id}", self.aside)
     }

@@ -1,23 +1,23 @@
-//! What `zfs get -Hp -o name,property,value,source` prints, read strictly.
+//! Strict reader for `zfs get -Hp -o name,property,value,source`.
 //!
-//! `get` and not `list`, because only `get` tells where a value comes from: an identity counts only where it was set
-//! itself (`local`), not where it was inherited from a parent or came along with a received copy.
+//! `get` is used instead of `list` because it reports the source of a value: an identity is valid only if it was set on the
+//! dataset itself (`local`), not if it was inherited or received.
 //!
-//! A line that is not exactly as expected makes the whole answer worthless: half a look at a host is worse than none.
+//! One unexpected line invalidates the whole output, because a partial inspection would be misleading.
 
 use std::collections::BTreeMap;
 
-/// RefusalKind an answer of `zfs` cannot be used.
+/// Why the output of `zfs` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of its answer: {what}")]
+#[error("line {line} of the output: {what}")]
 pub struct Unreadable {
-    /// Counted from 1; 0 is the answer as a whole.
+    /// Counted from 1; 0 is the whole output.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,
 }
 
-/// One value with where it comes from.
+/// A value with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     /// The value.
@@ -36,7 +36,7 @@ impl Value {
 /// The properties of datasets, by their names.
 pub type Table = BTreeMap<String, Vec<Value>>;
 
-/// Read an answer: for each dataset exactly these properties, in this order.
+/// Read the output: for each dataset exactly these properties, in this order.
 pub fn read(text: &str, properties: &[&str]) -> Result<Table, Unreadable> {
     let wrong = |line: usize, what: String| Err(Unreadable { line, what });
     let mut table = Table::new();

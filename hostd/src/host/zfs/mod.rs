@@ -1,11 +1,11 @@
-//! Clones as ZFS clones of a template's snapshot: one driver for FreeBSD and Linux.
+//! Clones as ZFS clones of a template's snapshot, on FreeBSD and Linux.
 //!
-//! [`layout`] has the names and the exact commands, [`listing`] and [`datasets`] read what `zfs` prints, [`words`] what it
-//! means when it refuses, [`template`] what is cloned. This module does things with them: at most two commands to make a
-//! clone and two to destroy one, one to look at a clone and one to look at all of them.
+//! [`layout`] has the names and the exact commands, [`listing`] and [`datasets`] read the output of `zfs`, [`refusal`]
+//! classifies its errors, [`template`] handles the template. Two commands create a clone, two destroy it, and one command
+//! inspects one clone or all of them.
 //!
-//! `zfs` is durable when it returns, but it is no transaction: the mark is put on a dataset after it was made, and two
-//! datasets are two commands. So whatever is found half made is either completed, when it is this clone's, or refused.
+//! A `zfs` command is durable when it returns, but creating a clone is not atomic: the mark is set after the dataset was
+//! created, and two datasets need two commands. A half-made dataset is completed if it belongs to this clone, else refused.
 
 pub mod datasets;
 pub mod layout;
@@ -23,24 +23,24 @@ use listing::Unreadable;
 use refusal::{Refusal, RefusalKind};
 use std::path::PathBuf;
 
-/// Below this much free space in the pool no clone is made.
+/// With less free space in the zpool the doctor reports an error.
 const MIN_FREE_BYTES: u64 = 256 << 20;
-/// A look at all clones of a large pool is long: 999 clones take about 2 MB.
+/// The longest list: 999 clones need about 2 MB.
 const MAX_LIST_BYTES: usize = 32 << 20;
 
-/// The driver.
+/// Clones stored as ZFS datasets.
 #[derive(Debug, Clone)]
 pub struct Zfs {
     tool: Tool,
     layout: Layout,
     /// Where the parent must be mounted.
     clones: PathBuf,
-    /// More settings for the datasets of clones, such as `setuid=off`.
+    /// More properties for the datasets of clones, such as `setuid=off`.
     options: &'static [&'static str],
 }
 
 impl Zfs {
-    /// A driver for the clones of this pool, with more settings for their datasets.
+    /// ZFS storage for these slots, with more properties for their datasets.
     pub fn new(
         tools: &Tools,
         slots: &Slots,
@@ -56,7 +56,7 @@ impl Zfs {
         &self.layout
     }
 
-    /// Look at everything below the parent: one command, however many clones there are.
+    /// Inspect everything below the parent by one command, independent of the number of clones.
     pub async fn look_all(&self) -> HostResult<Datasets> {
         match self.look(self.layout.look_all(), &self.layout.parent).await? {
             Some(datasets) => Ok(datasets),
@@ -65,7 +65,7 @@ impl Zfs {
         }
     }
 
-    /// Look at one clone. Nothing at all is an answer too.
+    /// Inspect one clone. An absent clone is an empty result.
     pub async fn look_at(&self, names: &SlotNames) -> HostResult<Datasets> {
         Ok(self.look(self.layout.look(names), &names.dataset).await?.unwrap_or_default())
     }
@@ -74,10 +74,10 @@ impl Zfs {
         let outcome = self.run(arguments).await?;
         if outcome.success() {
             let read = Datasets::read(outcome.text()?, dataset);
-            return read.map(Some).map_err(|error| unreadable(dataset, &error));
+            return read.map(Some).map_err(|error| unreadable(dataset, error));
         }
         match Refusal::of(&outcome) {
-            // Only itself: one below it may go away while we look.
+            // Only the dataset itself: a dataset below it may disappear during the inspection.
             Refusal { kind: RefusalKind::Missing, text } if text.contains(&format!("'{dataset}'")) => {
                 Ok(None)
             }
@@ -85,7 +85,7 @@ impl Zfs {
         }
     }
 
-    /// Clone the template's two datasets, marked and bounded.
+    /// Clone the template's two datasets, with mark and quota.
     pub async fn ensure(&self, spec: &CloneSpec) -> HostResult<()> {
         let names = &spec.names;
         let [outer, root] = self.layout.clone(spec, self.options);
@@ -97,7 +97,6 @@ impl Zfs {
         if let Made::New = self.make(root, &dataset, spec).await? {
             return Ok(());
         }
-        // Only what was there before can have been there before.
         let found = match found {
             Some(found) => found,
             None => self.look_at(names).await?,
@@ -119,22 +118,23 @@ impl Zfs {
             Err(refusal) if refusal.kind == RefusalKind::Missing => {
                 let [top, root] = self.layout.snapshots(&spec.snapshot);
                 let missing = if dataset == spec.names.dataset { top } else { root };
-                Err(HostError::new(HostErrorKind::Template, missing, refusal.text, template::HINT))
+                Err(HostError::new(HostErrorKind::Template, missing, "cannot be cloned", template::HINT)
+                    .caused_by(refusal))
             }
             Err(refusal) => Err(refusal.about(dataset)),
         }
     }
 
-    /// The outer dataset was there: it must be this clone's, and becomes what it should be.
+    /// Complete an outer dataset that exists. It must belong to this clone.
     async fn complete_outer(&self, spec: &CloneSpec) -> HostResult<Datasets> {
         let names = &spec.names;
         let found = self.look_at(names).await?;
         let foreign = |why: String| {
-            let hint = "find out whose it is and destroy or rename it; hostctl ls shows hostd's own";
+            let hint = "destroy or rename it; hostctl ls shows the datasets of hostd";
             Err(HostError::new(HostErrorKind::Foreign, &names.dataset, why, hint))
         };
         let Some(seen) = found.storage(&self.layout, names) else {
-            let text = "it was there and then it was not".to_owned();
+            let text = "it disappeared during the create".to_owned();
             return Err(Refusal { kind: RefusalKind::Unknown, text }.about(&names.dataset));
         };
         match seen.identity {
@@ -164,7 +164,7 @@ impl Zfs {
         }
     }
 
-    /// Unmount both datasets of a clone, in use or not. Only FreeBSD can do that; Linux detaches mounts by itself.
+    /// Unmount both datasets of a clone by force. Only for FreeBSD; on Linux mounts are detached.
     pub async fn force_unmount(&self, names: &SlotNames) -> HostResult<()> {
         for dataset in [inner(&names.dataset), names.dataset.clone()] {
             match self.try_to(self.layout.unmount(&dataset)).await? {
@@ -178,21 +178,21 @@ impl Zfs {
     /// Destroy both datasets of a clone: one try, without force.
     pub async fn destroy(&self, names: &SlotNames) -> HostResult<()> {
         self.destroy_both(&names.dataset).await?;
-        // ZFS takes the folder away with the mount, but not after somebody else unmounted it.
+        // ZFS removes the folder with the mount, but not after another unmount.
         if let Err(error) = std::fs::remove_dir(&names.folder)
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::debug!(folder = %names.folder.display(), %error, "the folder stays");
+            tracing::debug!(folder = %names.folder.display(), %error, "the folder cannot be removed");
         }
         Ok(())
     }
 
-    /// Move a clone's datasets out of its slot. They are not mounted there, and keep their mark.
+    /// Rename a clone's datasets out of its slot. They are not mounted there and keep their mark.
     pub async fn move_aside(&self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
         let rename = self.layout.move_aside(names, id);
         match self.try_to(rename.clone()).await? {
             Ok(()) => return Ok(()),
-            // The first one ever, or one that is gone.
+            // The parent for moved datasets does not exist yet, or the dataset is gone.
             Err(Refusal { kind: RefusalKind::NoParent | RefusalKind::Missing, .. }) => {}
             Err(refusal) => return Err(refusal.about(&names.dataset)),
         }
@@ -206,12 +206,12 @@ impl Zfs {
         }
     }
 
-    /// Destroy what was moved aside: one try.
+    /// Destroy datasets that were moved aside: one try.
     pub async fn destroy_aside(&self, id: &CloneId) -> HostResult<()> {
         self.destroy_both(&self.layout.aside_of(id)).await
     }
 
-    /// The inner dataset first: the outer one has it as a child.
+    /// Destroy the inner dataset first, because it is a child of the outer one.
     async fn destroy_both(&self, outer: &str) -> HostResult<()> {
         self.destroy_one(&inner(outer)).await?;
         self.destroy_one(outer).await
@@ -222,7 +222,7 @@ impl Zfs {
             Ok(()) | Err(Refusal { kind: RefusalKind::Missing, .. }) => return Ok(()),
             Err(refusal) => refusal,
         };
-        // Snapshots that some tool took of everything are in the way, and nothing else may go with them.
+        // Snapshots by other tools block the destroy. Only snapshots of this very dataset are destroyed with it.
         let RefusalKind::Children(children) = &refusal.kind else { return Err(refusal.about(dataset)) };
         let own =
             |name: &'_ String| name.strip_prefix(dataset).and_then(|rest| rest.strip_prefix('@')).is_some();
@@ -231,7 +231,7 @@ impl Zfs {
         }
         let snapshots: Vec<&str> =
             children.iter().filter_map(|name| name.split_once('@')).map(|(_, snapshot)| snapshot).collect();
-        tracing::info!(dataset, ?snapshots, "a clone has snapshots; they go with it");
+        tracing::info!(dataset, ?snapshots, "the snapshots of the clone are destroyed with it");
         self.must(self.layout.destroy_snapshots(dataset, &snapshots), dataset).await?;
         self.must(self.layout.destroy(dataset), dataset).await
     }
@@ -247,7 +247,7 @@ impl Zfs {
         let parent = &self.layout.parent;
         let seen = match self.parent().await {
             Ok(seen) => seen,
-            Err(error) => return vec![finding(Severity::Error, error.to_string(), &error.hint)],
+            Err(error) => return vec![finding(Severity::Error, super::chain(&error), &error.hint)],
         };
         let clones = self.clones.display();
         let mut findings = Vec::new();
@@ -262,7 +262,7 @@ impl Zfs {
         if seen.marked {
             findings.push(finding(
                 Severity::Warning,
-                format!("{parent} carries the mark of a clone, which all below it inherit"),
+                format!("{parent} carries the mark of a clone, which the datasets below it inherit"),
                 &format!("zfs inherit {} {parent}", layout::CLONE_ID),
             ));
         }
@@ -298,7 +298,7 @@ impl Zfs {
                 marked: mark.value != "-",
             })
         });
-        read.map_err(|error| unreadable(parent, &error))
+        read.map_err(|error| unreadable(parent, error))
     }
 
     async fn run(&self, arguments: Arguments) -> HostResult<Outcome> {
@@ -320,7 +320,7 @@ enum Made {
     There,
 }
 
-/// The dataset that holds all others.
+/// The parent dataset.
 struct Parent {
     mounted: bool,
     mountpoint: PathBuf,
@@ -328,9 +328,9 @@ struct Parent {
     marked: bool,
 }
 
-fn unreadable(object: &str, error: &Unreadable) -> HostError {
-    let hint = "this zfs answers in a way hostd does not know: run zfs version and hostctl doctor";
-    HostError::new(HostErrorKind::Failed, object, error.to_string(), hint)
+fn unreadable(object: &str, error: Unreadable) -> HostError {
+    let hint = "this version of zfs has another output format: run zfs version and hostctl doctor";
+    HostError::new(HostErrorKind::Failed, object, "unexpected output of zfs", hint).caused_by(error)
 }
 
 #[cfg(test)]

@@ -1,60 +1,61 @@
-//! What `zfs` means when it refuses: the words of libzfs, matched whole.
+//! Classifies the error messages of `zfs`.
 //!
-//! `zfs` answers nearly every refusal with exit code 1, so its words are all there is. They are matched here and nowhere
-//! else, against recorded and read texts; what is not known is carried on as it is and never guessed at.
+//! `zfs` exits with 1 for nearly every error, so only its message tells them apart. The texts of libzfs are matched whole,
+//! and only here. An unknown text is passed on unchanged and never guessed.
 
 use crate::host::command::Outcome;
 use crate::host::{HostError, HostErrorKind};
 
-/// RefusalKind `zfs` did not do what it was asked to.
+/// Why a `zfs` command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// There is no such dataset or snapshot.
+    /// The dataset or snapshot does not exist.
     Missing,
-    /// There is nothing to make it in: its parent or its pool is missing.
+    /// Its parent or its zpool does not exist.
     NoParent,
-    /// Something of that name is there.
+    /// A dataset of that name exists.
     Exists,
     /// In use.
     Busy,
-    /// A snapshot or a dataset below it is in the way; which ones.
+    /// It has these snapshots or datasets below it.
     Children(Vec<String>),
-    /// Clones were made from it; which ones.
+    /// These clones were made from it.
     Dependents(Vec<String>),
     /// It is not mounted.
     NotMounted,
     /// It is mounted already.
     Mounted,
-    /// We may not.
+    /// Permission denied.
     Permission,
-    /// The pool or a quota is full.
+    /// The zpool or a quota is full.
     NoSpace,
     /// The name has too many characters.
     NameTooLong,
-    /// The pool lost its disks.
+    /// The zpool is suspended because it lost its disks.
     Suspended,
-    /// The pool may only be read.
+    /// The zpool is read-only.
     ReadOnly,
     /// The kernel has no ZFS.
     NotLoaded,
-    /// Words that are not known.
+    /// An unknown message.
     Unknown,
 }
 
-/// A refusal with its words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A `zfs` command that failed. Kept as the source of a [`HostError`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct Refusal {
-    /// What it means.
+    /// The reason.
     pub kind: RefusalKind,
-    /// What it said.
+    /// The message of `zfs`.
     pub text: String,
 }
 
 impl Refusal {
-    /// The meaning of an outcome that is no success.
+    /// Classify an outcome without success.
     pub fn of(outcome: &Outcome) -> Refusal {
         let kind = classify(&outcome.stderr);
-        // What is in the way, and not what zfs advises about it.
+        // The names of the datasets instead of the advice to use -r.
         let text = match (&kind, outcome.stderr.lines().next()) {
             (RefusalKind::Children(names) | RefusalKind::Dependents(names), Some(first)) => {
                 format!("{first}: {}", names.join(", "))
@@ -68,40 +69,40 @@ impl Refusal {
     pub fn about(self, dataset: &str) -> HostError {
         use HostErrorKind as Kind;
         let (kind, hint) = match &self.kind {
-            RefusalKind::Missing => (Kind::Failed, "look with zfs list -r; hostctl doctor checks the host"),
+            RefusalKind::Missing => {
+                (Kind::Failed, "inspect it with zfs list -r; hostctl doctor checks the host")
+            }
             RefusalKind::NoParent => {
-                (Kind::NotReady, "import the pool, or make the dataset that pool.parent_dataset names")
+                (Kind::NotReady, "import the zpool, or create the dataset of pool.parent_dataset")
             }
-            RefusalKind::Exists => {
-                (Kind::Foreign, "it is not hostd's: find out whose it is and remove or rename it")
-            }
+            RefusalKind::Exists => (Kind::Foreign, "it was not created by hostd: remove or rename it"),
             RefusalKind::Busy => {
-                (Kind::Busy, "find who uses it: fuser -cm its mount point; zfs holds its snapshots")
+                (Kind::Busy, "find its users with fuser -cm MOUNTPOINT, and holds with zfs holds SNAPSHOT")
             }
             RefusalKind::Children(_) => {
-                (Kind::Failed, "somebody made datasets below it: remove those that are not needed")
+                (Kind::Failed, "other datasets were created below it: remove those that are not needed")
             }
             RefusalKind::Dependents(_) => (Kind::Busy, "clones were made from it: destroy those first"),
             RefusalKind::NotMounted | RefusalKind::Mounted => {
-                (Kind::Failed, "look with zfs get mounted,mountpoint")
+                (Kind::Failed, "inspect it with zfs get mounted,mountpoint")
             }
             RefusalKind::Permission => (Kind::NotReady, "run hostd as root"),
             RefusalKind::NoSpace => (Kind::NoSpace, "make room: zpool list, zfs list -o space"),
             RefusalKind::NameTooLong => (Kind::NotReady, "take a shorter pool.parent_dataset or pool.prefix"),
             RefusalKind::Suspended => {
-                (Kind::NotReady, "zpool status -x tells which disk is gone; zpool clear resumes")
+                (Kind::NotReady, "zpool status -x shows the missing disk; zpool clear resumes")
             }
-            RefusalKind::ReadOnly => (Kind::NotReady, "import the pool writable"),
+            RefusalKind::ReadOnly => (Kind::NotReady, "import the zpool writable"),
             RefusalKind::NotLoaded => {
                 (Kind::NotReady, "load ZFS: modprobe zfs (Linux), kldload zfs (FreeBSD)")
             }
             RefusalKind::Unknown => (Kind::Failed, "run the command by hand; hostd's log has it"),
         };
-        HostError::new(kind, dataset, self.text, hint)
+        HostError::new(kind, dataset, "the zfs command failed", hint).caused_by(self)
     }
 }
 
-/// The first line decides: what follows are consequences, lists and usage.
+/// Only the first line is classified. Consequences, lists and usage follow it.
 fn classify(stderr: &str) -> RefusalKind {
     let mut lines = stderr.lines();
     let first = lines.next().unwrap_or_default();

@@ -22,24 +22,26 @@ pub struct TemplateSeen {
 }
 
 impl Zfs {
-    /// Prove that a snapshot of the template can be cloned: there on both datasets, taken at once, and to stay.
+    /// Check that a snapshot of the template can be cloned: both datasets have it, from one transaction, not to be destroyed.
     pub async fn check_template(&self, snapshot: &SnapshotName) -> HostResult<TemplateSeen> {
         let [top, root] = self.layout().snapshots(snapshot);
         let outcome = self.run(self.layout().look_template(snapshot)).await?;
         if !outcome.success() {
             let refusal = Refusal::of(&outcome);
             return Err(match refusal.kind {
-                RefusalKind::Missing => HostError::new(HostErrorKind::Template, top, refusal.text, HINT),
+                RefusalKind::Missing => {
+                    HostError::new(HostErrorKind::Template, top, "does not exist", HINT).caused_by(refusal)
+                }
                 _ => refusal.about(&top),
             });
         }
         let table =
-            listing::read(outcome.text()?, &LOOK_TEMPLATE).map_err(|error| unreadable(&top, &error))?;
-        let seen = usable(&table, &top, &root).map_err(|error| unreadable(&top, &error))?;
+            listing::read(outcome.text()?, &LOOK_TEMPLATE).map_err(|error| unreadable(&top, error))?;
+        let seen = usable(&table, &top, &root).map_err(|error| unreadable(&top, error))?;
         seen.map_err(|why| HostError::new(HostErrorKind::Template, top, why, HINT))
     }
 
-    /// The template's snapshots, each with what is known of it or why it cannot be used.
+    /// The template's snapshots, each with its properties or the reason why it cannot be used.
     pub async fn templates(&self) -> HostResult<Vec<(SnapshotName, Result<TemplateSeen, String>)>> {
         let template = &self.layout().template;
         let outcome = self.run(self.layout().look_templates()).await?;
@@ -50,13 +52,13 @@ impl Zfs {
             };
         }
         let table =
-            listing::read(outcome.text()?, &LOOK_TEMPLATE).map_err(|error| unreadable(template, &error))?;
+            listing::read(outcome.text()?, &LOOK_TEMPLATE).map_err(|error| unreadable(template, error))?;
         let mut found = BTreeMap::new();
         for name in table.keys() {
             let Some((_, snapshot)) = name.split_once('@') else { continue };
             let Ok(snapshot) = SnapshotName::try_from(snapshot.to_owned()) else { continue };
             let [top, root] = self.layout().snapshots(&snapshot);
-            let seen = usable(&table, &top, &root).map_err(|error| unreadable(template, &error))?;
+            let seen = usable(&table, &top, &root).map_err(|error| unreadable(template, error))?;
             found.insert(snapshot, seen);
         }
         Ok(found.into_iter().collect())
@@ -88,9 +90,9 @@ impl Zfs {
         let [top, _] = self.layout().snapshots(snapshot);
         match self.try_to(self.layout().take_snapshot(snapshot, browser, version)).await? {
             Ok(()) => Ok(()),
-            Err(Refusal { kind: RefusalKind::Exists, text }) => {
-                let hint = "a template never changes: take another snapshot name";
-                Err(HostError::new(HostErrorKind::Template, top, text, hint))
+            Err(refusal) if refusal.kind == RefusalKind::Exists => {
+                let hint = "a template never changes: choose another snapshot name";
+                Err(HostError::new(HostErrorKind::Template, top, "exists already", hint).caused_by(refusal))
             }
             Err(refusal) => Err(refusal.about(&top)),
         }
@@ -100,7 +102,7 @@ impl Zfs {
     pub async fn remove_snapshot(&self, snapshot: &SnapshotName) -> HostResult<()> {
         let [top, root] = self.layout().snapshots(snapshot);
         let mut found = false;
-        // The inner one first: as long as the outer one is there, the template is listed and can be removed again.
+        // The inner one first: while the outer one exists, the template is listed and the removal can be repeated.
         for name in [root, top.clone()] {
             match self.try_to(self.layout().destroy(&name)).await? {
                 Ok(()) => found = true,
@@ -129,16 +131,16 @@ fn usable(table: &Table, top: &str, root: &str) -> Result<Result<TemplateSeen, S
             return Ok(Err(format!("{name} does not exist")));
         };
         if listing::flag(going)? {
-            return Ok(Err(format!("{name} goes away with its last clone")));
+            return Ok(Err(format!("{name} is marked to be destroyed with its last clone")));
         }
         transactions.push(listing::number(transaction)?);
-        let told = |value: &Value| value.local().map(str::to_owned);
-        seen.browser = seen.browser.or(told(browser).map(PathBuf::from));
-        seen.version = seen.version.or(told(version));
+        let local = |value: &Value| value.local().map(str::to_owned);
+        seen.browser = seen.browser.or(local(browser).map(PathBuf::from));
+        seen.version = seen.version.or(local(version));
     }
     match transactions.as_slice() {
         [one, other] if one != other => {
-            Ok(Err(format!("{top} and {root} were not taken at once: use zfs snapshot -r")))
+            Ok(Err(format!("{top} and {root} were not taken in one transaction: use zfs snapshot -r")))
         }
         _ => Ok(Ok(seen)),
     }

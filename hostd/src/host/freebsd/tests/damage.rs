@@ -1,4 +1,4 @@
-//! Damaged output of every kind.
+//! Damaged output.
 
 use super::network::{PRIVATE, pair};
 use super::runs;
@@ -7,7 +7,7 @@ use crate::host::freebsd::{conf, interfaces, jails, mounts, processes, rctl};
 use proptest::prelude::*;
 use std::path::Path;
 
-/// Every reader on every kind of damage: an error or a true part, never a panic and never something invented.
+/// Recorded output with one kind of damage.
 fn damaged() -> impl Strategy<Value = String> {
     let texts: Vec<String> = runs()
         .into_iter()
@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_at_all_is_read_without_a_panic(text in ".{0,300}") {
+    fn arbitrary_text_causes_no_panic(text in ".{0,300}") {
         let _ = jails::read(&text);
         let _ = interfaces::read(&text);
         let _ = rctl::read(&text);
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_list_cut_in_a_line_is_no_list(at in 1usize..200) {
+    fn a_list_with_a_truncated_line_is_refused(at in 1usize..200) {
         let whole = pair(Some("hostd:x"), PRIVATE);
         let cut = &whole[..whole.len() - at.min(whole.len() - 1)];
         if !cut.ends_with('\n') {

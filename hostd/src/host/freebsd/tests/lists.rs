@@ -71,7 +71,7 @@ fn a_live_jail_hides_the_dying_one_of_its_name() {
 }
 
 #[test]
-fn a_jails_identity_is_its_uuid_and_its_place() {
+fn a_jail_is_identified_by_its_uuid_and_path() {
     let names = names();
     let root = conf::root(&names).display().to_string();
     let of = |path: &str, uuid: &str| {
@@ -86,7 +86,7 @@ fn a_jails_identity_is_its_uuid_and_its_place() {
 }
 
 #[test]
-fn processes_are_proven_by_their_jail() {
+fn processes_are_attributed_by_their_jail() {
     let text = "  PID JID STAT\n    0   0 DLs\n    1   0 ILs\n24520  46 SsJ\n24802  46 SJ\n24836  47 SCJ\n24900  46 ZJ\n";
     let found = processes::read(text).unwrap();
     assert_eq!(found.len(), 5, "the dead do not count");
@@ -113,7 +113,7 @@ fn processes_are_proven_by_their_jail() {
 }
 
 #[test]
-fn recorded_rules_are_read_and_ours_lead_back_to_limits() {
+fn recorded_rules_are_read_and_converted_to_limits() {
     for run in
         runs().into_iter().filter(|run| run.command == "rctl" && run.exit == 0 && run.stderr.is_empty())
     {
@@ -197,7 +197,7 @@ fn recorded_mounts_are_read_with_their_spaces() {
 }
 
 #[test]
-fn mounts_below_a_clone_go_deepest_first_and_its_datasets_stay() {
+fn mounts_below_a_clone_are_listed_deepest_first_without_its_datasets() {
     let line = |source: &str, at: &str, kind: &str| format!("{source}\t{at}\t{kind}\trw\t\t0 0\n");
     let folder = "/usr/local/bastille/jails/browsertask001";
     let text = [

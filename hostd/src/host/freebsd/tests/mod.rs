@@ -81,9 +81,9 @@ fn id(digit: char) -> CloneId {
     CloneId::try_from(digit.to_string().repeat(32)).unwrap()
 }
 
-/// What every recorded complaint means. Each text is looked for in the recordings, so none can be invented here.
+/// The classification of recorded messages. Each text must occur in the recordings.
 #[test]
-fn every_recorded_complaint_is_understood_or_left_alone() {
+fn every_recorded_message_is_classified() {
     let cases = [
         ("ifconfig: interface nosuch0 does not exist", Complaint::Absent),
         ("ifconfig: interface epair0 already exists", Complaint::Exists),
@@ -129,7 +129,7 @@ fn every_recorded_complaint_is_understood_or_left_alone() {
 }
 
 #[test]
-fn of_two_complaints_the_one_that_says_more_counts() {
+fn a_specific_message_outweighs_absent() {
     // `jail -r` whose poststop failed because its interface was gone: the jail itself is what counts.
     let both = "ifconfig: interface e0a_vj does not exist\njail: vj: ifconfig e0a_vj destroy: failed\n";
     assert_eq!(classify(both), Complaint::Absent);

@@ -44,7 +44,7 @@ pub(super) fn pair(description: Option<&str>, member: &str) -> String {
 pub(super) const PRIVATE: &str = "flags=943<LEARNING,DISCOVER,PRIVATE,AUTOEDGE,AUTOPTP>";
 
 #[test]
-fn a_pair_is_whole_only_when_it_is_up_private_and_named() {
+fn a_pair_is_complete_if_it_is_up_private_and_named() {
     let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
     let seen = |text: &str| plan.observed(&interfaces::read(text).unwrap(), &names());
     let mark = format!("hostd:{}", id('a'));
@@ -78,7 +78,7 @@ fn a_pair_is_whole_only_when_it_is_up_private_and_named() {
 }
 
 #[test]
-fn interfaces_lead_to_their_slots_and_no_others_do() {
+fn interface_names_are_mapped_to_slots() {
     let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
     let slots = slots();
     for (name, slot) in [

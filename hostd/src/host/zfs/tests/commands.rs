@@ -1,10 +1,10 @@
-//! The exact commands of each thing done, as an administrator can read and run them.
+//! The exact commands of each operation.
 
 use super::*;
 use crate::host::zfs::layout::inner;
 
 #[test]
-fn the_commands_are_these() {
+fn the_commands_match_the_golden_file() {
     let (layout, spec, names) = (layout(), spec(), names());
     let [outer, root] = layout.clone(&spec, &[]);
     let [_, linux] = layout.clone(&spec, &["devices=off", "setuid=off"]);

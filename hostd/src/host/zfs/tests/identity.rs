@@ -1,4 +1,4 @@
-//! Whose the datasets of a slot are.
+//! The identity of a slot's datasets.
 
 use super::recorded::LOOK;
 use super::*;
@@ -37,21 +37,21 @@ const MARKED: (&str, &str) = (ID, "local");
 const BARE: (&str, &str) = ("-", "-");
 
 #[test]
-fn the_mark_on_the_dataset_itself_tells() {
-    let ours = Identity::Clone(id(ID));
-    assert_eq!(seen((TOP, MARKED), Some((ROOT, MARKED))), (ours.clone(), true));
-    assert_eq!(seen((TOP, MARKED), None), (ours.clone(), false), "half made");
-    assert_eq!(seen((TOP, MARKED), Some((ROOT, BARE))).0, ours, "a crash before the second mark");
-    assert_eq!(seen((TOP, BARE), Some((ROOT, MARKED))).0, ours);
+fn the_mark_on_the_dataset_itself_decides() {
+    let own = Identity::Clone(id(ID));
+    assert_eq!(seen((TOP, MARKED), Some((ROOT, MARKED))), (own.clone(), true));
+    assert_eq!(seen((TOP, MARKED), None), (own.clone(), false), "half made");
+    assert_eq!(seen((TOP, MARKED), Some((ROOT, BARE))).0, own, "a crash before the second mark");
+    assert_eq!(seen((TOP, BARE), Some((ROOT, MARKED))).0, own);
     assert_eq!(seen((TOP, BARE), None).0, Identity::Unmarked, "a crash before the first mark");
     let inherited = (ID, "inherited from zroot/bastille/jails");
     assert_eq!(seen((TOP, inherited), None).0, Identity::Unmarked, "the parent's mark is not its own");
     let inner = format!("inherited from {}", names().dataset);
-    assert_eq!(seen((TOP, MARKED), Some((ROOT, (ID, inner.as_str())))).0, ours);
+    assert_eq!(seen((TOP, MARKED), Some((ROOT, (ID, inner.as_str())))).0, own);
 }
 
 #[test]
-fn what_only_looks_like_ours_is_foreign() {
+fn a_dataset_without_a_valid_mark_and_origin_is_foreign() {
     let foreign = |outer, root| match seen(outer, root) {
         (Identity::Foreign(why), _) => why,
         other => panic!("{other:?}"),
@@ -74,7 +74,7 @@ fn what_only_looks_like_ours_is_foreign() {
 }
 
 #[test]
-fn a_slot_is_whole_only_where_it_belongs() {
+fn storage_is_mounted_only_at_its_own_path() {
     let slot = |number: u16| {
         let names = slots().names(Slot::new(number).unwrap());
         Datasets::read(LOOK, PARENT).unwrap().storage(&layout(), &names)

@@ -1,4 +1,4 @@
-//! The readers on what real systems said, and on what they might say.
+//! The readers on recorded output and on mutations of it.
 
 use super::*;
 use crate::host::command::{Ended, Outcome};
@@ -64,7 +64,7 @@ fn refusal(stderr: &str) -> Refusal {
 }
 
 #[test]
-fn every_recorded_refusal_means_what_the_table_says() {
+fn every_recorded_refusal_is_classified_as_in_the_table() {
     let mut text = String::new();
     for entry in recorded().iter().filter(|entry| entry.code != 0) {
         let why = refusal(&entry.stderr).kind;
@@ -79,7 +79,7 @@ fn every_recorded_refusal_means_what_the_table_says() {
 }
 
 #[test]
-fn words_that_were_read_in_the_source_are_known_too() {
+fn messages_from_the_source_of_libzfs_are_classified() {
     let known = [
         ("cannot open 'tank': pool I/O is currently suspended\n", RefusalKind::Suspended),
         ("cannot create 'tank/a': pool is read-only\n", RefusalKind::ReadOnly),
@@ -101,7 +101,7 @@ fn words_that_were_read_in_the_source_are_known_too() {
 }
 
 #[test]
-fn what_is_not_known_is_carried_on_as_it_is() {
+fn an_unknown_message_is_passed_on_unchanged() {
     for words in [
         "",
         "\n",
@@ -118,7 +118,7 @@ fn what_is_not_known_is_carried_on_as_it_is() {
         assert_eq!(refusal.kind, RefusalKind::Unknown, "{words:?}");
         let error = refusal.about("tank/a");
         assert_eq!(error.kind, crate::host::HostErrorKind::Failed);
-        assert!(words.trim().is_empty() || error.message.contains(words.trim()), "{error:?}");
+        assert!(words.trim().is_empty() || crate::host::chain(&error).contains(words.trim()), "{error:?}");
     }
 }
 
@@ -156,7 +156,7 @@ fn written(table: &Table, properties: &[&str]) -> BTreeLines {
 type BTreeLines = std::collections::BTreeSet<String>;
 
 #[test]
-fn recorded_answers_are_read_whole() {
+fn recorded_output_is_read_completely() {
     let tables = recorded_tables();
     assert!(tables.len() >= 10, "{} recorded tables", tables.len());
     for (text, properties) in &tables {
@@ -170,7 +170,7 @@ fn recorded_answers_are_read_whole() {
 pub(super) const LOOK: &str = include_str!("../../../../tests/data/zfs/look.txt");
 
 #[test]
-fn a_look_is_read() {
+fn an_inspection_is_read() {
     let parent = "zroot/bastille/jails";
     let seen = Datasets::read(LOOK, parent).unwrap();
     let (layout, slots) = (layout(), slots());
@@ -243,9 +243,9 @@ fn mutated(text: &str, mutation: &Mutation) -> String {
 }
 
 proptest! {
-    /// Whatever comes is refused, or read as exactly what it says: never a panic, never a guess.
+    /// Changed output is refused or read exactly: no panic, no guess.
     #[test]
-    fn a_changed_answer_is_refused_or_read_as_it_is(which in any::<usize>(), mutation in mutation()) {
+    fn changed_output_is_refused_or_read_exactly(which in any::<usize>(), mutation in mutation()) {
         let mut tables = recorded_tables();
         tables.push((LOOK.to_owned(), crate::host::zfs::layout::LOOK.map(str::to_owned).into()));
         let (text, properties) = &tables[which % tables.len()];
@@ -261,7 +261,7 @@ proptest! {
 
     /// A dataset is shown with the values that its lines have, or the whole look is refused.
     #[test]
-    fn a_changed_look_never_invents_a_dataset(mutation in mutation()) {
+    fn a_changed_inspection_invents_no_dataset(mutation in mutation()) {
         let changed = mutated(LOOK, &mutation);
         if let Ok(seen) = Datasets::read(&changed, "zroot/bastille/jails") {
             for slot in seen.slots(&layout(), &slots()) {
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_words_are_known_exactly_or_not_at_all(which in any::<usize>(), tail in "[ -~]{1,12}") {
+    fn a_changed_message_is_unknown(which in any::<usize>(), tail in "[ -~]{1,12}") {
         let refusals: Vec<Entry> = recorded().into_iter().filter(|entry| entry.code != 0).collect();
         let stderr = &refusals[which % refusals.len()].stderr;
         let first = stderr.lines().next().unwrap_or_default();

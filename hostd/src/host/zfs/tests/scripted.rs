@@ -1,4 +1,4 @@
-//! The driver against a `zfs` that answers what a test tells it to, in this order.
+//! The driver with a scripted `zfs`: each run returns the next reply of the test.
 
 use super::*;
 use crate::api::Severity;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// One answer: exit code, standard output, standard error.
+/// One reply: exit code, standard output, standard error.
 type ZfsReply<'a> = (i32, &'a str, &'a str);
 const DONE: ZfsReply<'_> = (0, "", "");
 
@@ -45,7 +45,7 @@ impl ScriptedZfs {
         ScriptedZfs { zfs: Zfs::new(&tools, &slots(), clones, "browser", &[]), folder }
     }
 
-    /// The commands that were run; all answers must have been asked for.
+    /// The commands that were run. All replies must have been used.
     fn commands(&self) -> Vec<String> {
         let at = |name: &str| self.folder.path().join(name);
         let next = std::fs::read_to_string(at("next")).unwrap();
@@ -60,8 +60,8 @@ impl ScriptedZfs {
     }
 }
 
-/// Written by another process: one of ours that is just being started would hold it open for writing, and it could not
-/// be run.
+/// Written by another process: a fork of this one could inherit the descriptor and keep the file from being executed
+/// (ETXTBSY).
 fn write_program(path: &Path) {
     let mut child = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
@@ -112,7 +112,7 @@ async fn ensuring_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_half_made_and_ours_is_completed() {
+async fn a_half_made_clone_is_completed() {
     // Only the outer dataset.
     let outer = seen(TOP, TOP_ORIGIN, "yes", 10 << 30, MARKED);
     let script = ScriptedZfs::new(&[EXISTS, (0, &outer, ""), DONE]);
@@ -128,7 +128,7 @@ async fn what_is_half_made_and_ours_is_completed() {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_is_not_touched() {
+async fn a_foreign_dataset_is_not_changed() {
     let cases = [
         seen(TOP, TOP_ORIGIN, "yes", 0, (OTHER, "local")),
         seen(TOP, "-", "yes", 0, ("-", "-")),
@@ -143,7 +143,7 @@ async fn what_is_not_ours_is_not_touched() {
 }
 
 #[tokio::test]
-async fn why_no_clone_is_made_is_told() {
+async fn a_failed_create_reports_its_reason() {
     for (answer, expected) in [
         (MISSING, HostErrorKind::Template),
         ((1, "", "cannot create 'zroot/x': parent does not exist\n"), HostErrorKind::NotReady),
@@ -186,7 +186,7 @@ async fn a_busy_destroy_is_one_try() {
 }
 
 #[tokio::test]
-async fn snapshots_of_a_clone_go_with_it_and_nothing_else() {
+async fn only_snapshots_of_a_clone_are_destroyed_with_it() {
     let children = |names: &str| {
         format!(
             "cannot destroy '{ROOT}': filesystem has children\nuse '-r' to destroy the following datasets:\n{names}"
@@ -209,7 +209,7 @@ async fn snapshots_of_a_clone_go_with_it_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn moving_aside_makes_its_place_the_first_time() {
+async fn moving_aside_creates_the_parent_the_first_time() {
     let script = ScriptedZfs::new(&[DONE]);
     script.zfs.move_aside(&names(), &id(ID)).await.unwrap();
     assert_eq!(script.verbs(), ["rename"]);
@@ -223,7 +223,7 @@ async fn moving_aside_makes_its_place_the_first_time() {
 }
 
 #[tokio::test]
-async fn a_forced_unmount_takes_the_inner_one_first() {
+async fn a_forced_unmount_starts_with_the_inner_dataset() {
     let not_mounted = (1, "", "cannot unmount 'zroot/x': not currently mounted\n");
     let script = ScriptedZfs::new(&[DONE, not_mounted]);
     script.zfs.force_unmount(&names()).await.unwrap();
@@ -232,7 +232,7 @@ async fn a_forced_unmount_takes_the_inner_one_first() {
 }
 
 #[tokio::test]
-async fn a_look_tells_absent_from_broken() {
+async fn an_inspection_distinguishes_absent_from_broken() {
     let script = ScriptedZfs::new(&[MISSING]);
     // One below it went away meanwhile: that is no answer.
     assert_eq!(kind(script.zfs.look_at(&names()).await), HostErrorKind::Failed);
@@ -241,7 +241,7 @@ async fn a_look_tells_absent_from_broken() {
     assert!(script.zfs.look_at(&names()).await.unwrap().storage(&layout(), &names()).is_none());
     let absent = "cannot open 'zroot/bastille/jails': dataset does not exist\n";
     assert_eq!(kind(ScriptedZfs::new(&[(1, "", absent)]).zfs.look_all().await), HostErrorKind::NotReady);
-    // A success without a word, and half a word.
+    // Success with empty output, and with truncated output.
     assert_eq!(kind(ScriptedZfs::new(&[DONE]).zfs.look_at(&names()).await), HostErrorKind::Failed);
     let half = (0, "zroot/bastille/jails/browsertask007\torigin\t-\t-\n", "");
     assert_eq!(kind(ScriptedZfs::new(&[half]).zfs.look_at(&names()).await), HostErrorKind::Failed);
@@ -259,7 +259,7 @@ fn template(transactions: [u64; 2], going: &str, browser: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_template_is_proven() {
+async fn a_template_is_checked() {
     let good = template([5, 5], "off", "/usr/bin/chromium");
     let seen = ScriptedZfs::new(&[(0, &good, "")]).zfs.check_template(&snapshot("default")).await.unwrap();
     assert_eq!(seen.browser.as_deref(), Some(Path::new("/usr/bin/chromium")));
@@ -281,7 +281,7 @@ async fn a_template_is_proven() {
 }
 
 #[tokio::test]
-async fn a_doctor_finds_what_is_wrong_with_the_parent() {
+async fn the_doctor_reports_problems_of_the_parent() {
     let parent = |mounted: &str, place: &str, free: u64, mark: &str| {
         let name = "zroot/bastille/jails";
         format!(
