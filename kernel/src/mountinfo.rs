@@ -71,7 +71,8 @@ pub fn unescape(field: &[u8]) -> Vec<u8> {
             .filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
         match octal {
             Some(digits) => {
-                let value = digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0'));
+                let value =
+                    digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0'));
                 bytes.push(value);
                 rest = &tail[3..];
             }
@@ -98,7 +99,10 @@ mod tests {
     fn lines_are_parsed_with_their_escapes() {
         let mounts = parse(TEXT);
         assert_eq!(mounts.len(), 3, "a line in another format is skipped");
-        assert_eq!((mounts[1].at.as_path(), mounts[1].root.as_path()), (Path::new("/srv/a b"), Path::new("/sub")));
+        assert_eq!(
+            (mounts[1].at.as_path(), mounts[1].root.as_path()),
+            (Path::new("/srv/a b"), Path::new("/sub"))
+        );
         assert_eq!((mounts[1].kind.as_str(), mounts[1].source.as_str()), ("tmpfs", "a\tword"));
         assert!(mounts[1].has_flag("ro") && !mounts[1].has_flag("no"));
         assert_eq!(mounts[2].option("upperdir"), Some("/u"));

@@ -30,10 +30,8 @@ pub fn has_exited(process: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// Whether every one of these processes is still running: one `poll(2)`.
 pub fn all_running<'a>(processes: impl IntoIterator<Item = BorrowedFd<'a>>) -> io::Result<bool> {
-    let mut watched: Vec<PollFd<'a>> = processes
-        .into_iter()
-        .map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN))
-        .collect();
+    let mut watched: Vec<PollFd<'a>> =
+        processes.into_iter().map(|process| PollFd::from_borrowed_fd(process, PollFlags::IN)).collect();
     Ok(poll_until(&mut watched, Some(Instant::now()))? == 0)
 }
 
@@ -73,7 +71,10 @@ fn poll_until(watched: &mut [PollFd<'_>], deadline: Option<Instant>) -> io::Resu
 
 fn timespec(duration: Duration) -> Timespec {
     // A deadline centuries away is as good as one that fits.
-    Timespec { tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX), tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 #[cfg(test)]
@@ -99,7 +100,11 @@ mod tests {
         assert!(!all_running([process.as_fd()]).unwrap());
         child.wait().unwrap();
         let refused = signal(process.as_fd(), Signal::KILL).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ESRCH), "a reaped process is never confused with another");
+        assert_eq!(
+            refused.raw_os_error(),
+            Some(libc::ESRCH),
+            "a reaped process is never confused with another"
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@
 use super::limits::LimitBackend;
 use super::supervisor::BROWSERD;
 use super::{cgroup, jail, netns, network};
-use kernel::pidfd::{self, Exit, Signal};
 use kernel::pid_namespace;
+use kernel::pidfd::{self, Exit, Signal};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -199,8 +199,10 @@ impl SandboxProcesses<'_> {
         };
         let Ok((namespace, procfs)) = opened() else { return Ok(None) };
         let inode = namespace.metadata()?.ino();
-        let lists_the_namespace = fstatfs(&procfs).is_ok_and(|found| found.filesystem_type() == PROC_SUPER_MAGIC)
-            && fs::metadata(format!("/proc/{program}/root/proc/1/ns/pid")).is_ok_and(|first| first.ino() == inode);
+        let lists_the_namespace = fstatfs(&procfs)
+            .is_ok_and(|found| found.filesystem_type() == PROC_SUPER_MAGIC)
+            && fs::metadata(format!("/proc/{program}/root/proc/1/ns/pid"))
+                .is_ok_and(|first| first.ino() == inode);
         let is_proven = network_of(program) == Some(network)
             && inode != own
             && lists_the_namespace
@@ -218,7 +220,9 @@ impl SandboxProcesses<'_> {
         let mut members = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.procfs)? {
             let name = entry?;
-            let Some(inner) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
+            let Some(inner) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
             members.extend(self.outer_id(inner)?.map(|outer| (inner, outer)));
         }
         Ok(members)
@@ -326,7 +330,8 @@ impl ProcessHandles {
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
         let mut first = None;
         let is_browserd = |pid: u32| Some(pid) == self.browserd;
-        let (browserd, others): (Vec<_>, Vec<_>) = self.handles.iter().partition(|(pid, _)| is_browserd(*pid));
+        let (browserd, others): (Vec<_>, Vec<_>) =
+            self.handles.iter().partition(|(pid, _)| is_browserd(*pid));
         for (_, process) in browserd.into_iter().chain(others) {
             match pidfd::signal(process.as_fd(), signal) {
                 Err(error) if error.raw_os_error() != Some(libc::ESRCH) => drop(first.get_or_insert(error)),
