@@ -6,7 +6,7 @@ use super::{LinuxHostState, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
-use crate::host::{HostError, HostResult};
+use crate::host::{HostError, HostResult, chain};
 use sandbox::preflight::{self, Outcome};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub(super) fn run(
 
 /// The checks themselves did not run.
 pub(super) fn broken(error: &HostError) -> Finding {
-    finding("checks", Severity::Error, error.to_string(), &error.hint)
+    finding("checks", Severity::Error, chain(error), &error.hint)
 }
 
 fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: &str) -> Finding {
@@ -167,7 +167,7 @@ fn egress(inner: &LinuxHostState) -> Finding {
         Err(error) => finding(
             "egress",
             Severity::Error,
-            error.to_string(),
+            chain(&error),
             "apt install nftables; modprobe nf_tables nf_conntrack",
         ),
     }
@@ -202,7 +202,7 @@ fn template(inner: &LinuxHostState, usable: HostResult<(PathBuf, String)>) -> Fi
         Ok((_, version)) => {
             good("template", format!("{} snapshot {snapshot}: {version}", inner.config.host.template))
         }
-        Err(error) => finding("template", Severity::Error, error.to_string(), &error.hint),
+        Err(error) => finding("template", Severity::Error, chain(&error), &error.hint),
     }
 }
 
@@ -317,7 +317,7 @@ fn clock() -> Finding {
 fn leftovers(inner: &LinuxHostState, datasets: HostResult<Datasets>) -> Finding {
     let seen = match datasets.and_then(|datasets| inner.inventory(datasets)) {
         Ok(seen) => seen,
-        Err(error) => return finding("objects", Severity::Error, error.to_string(), &error.hint),
+        Err(error) => return finding("objects", Severity::Error, chain(&error), &error.hint),
     };
     let strange = strange_mounts(inner);
     if !strange.is_empty() {

@@ -1,6 +1,6 @@
 //! The clones' files by either storage driver.
 
-use super::errors::doing;
+use super::errors::refused;
 use super::mounts::{self, Mount};
 use super::storage::Overlay;
 use super::template::{self, Template};
@@ -239,6 +239,6 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> HostResult<T> {
     match super::blocking_work::run(work).await {
         Ok(result) => result,
-        Err(died) => Err(doing("hostd", "do its work", HostErrorKind::Failed, died)),
+        Err(died) => Err(refused("hostd", "do its work", HostErrorKind::Failed, died)),
     }
 }

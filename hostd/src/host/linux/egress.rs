@@ -4,7 +4,7 @@
 //! nobody has to ask again, so a create does not pay for a proof. When the rules are not what they must be, the clones'
 //! links go down first, and only proven rules bring them up again.
 
-use super::errors::doing;
+use super::errors::refused;
 use super::network;
 use crate::api::EgressHealth;
 use crate::config::EgressConfig;
@@ -81,9 +81,10 @@ impl Egress {
             HostError::new(
                 HostErrorKind::NotReady,
                 "egress policy",
-                error.to_string(),
+                "the policy is not valid",
                 "correct the section [egress]",
             )
+            .caused_by(error)
         })?;
         let firewall = Firewall::new(policy);
         Ok(Egress {
@@ -101,7 +102,7 @@ impl Egress {
 
     /// Follow the kernel's news of the rules for as long as anybody else holds this.
     pub(super) fn watch(self: &Arc<Self>) -> HostResult<()> {
-        let mut watch = self.firewall.watch().map_err(|error| self.failed(&error))?;
+        let mut watch = self.firewall.watch().map_err(|error| self.failed(error))?;
         let weak = Arc::downgrade(self);
         let follow = move || {
             loop {
@@ -125,7 +126,7 @@ impl Egress {
         let spawned = std::thread::Builder::new().name("firewall-watch".into()).spawn(follow);
         spawned
             .map(drop)
-            .map_err(|error| doing("firewall-watch", "start its thread", HostErrorKind::Failed, error))
+            .map_err(|error| refused("firewall-watch", "start its thread", HostErrorKind::Failed, error))
     }
 
     /// Somebody changed the rules: prove them, and until they are put back keep the clones in.
@@ -156,7 +157,7 @@ impl Egress {
                 Ok(EgressHealth::Ok)
             }
             Err(FirewallError::Gone { .. } | FirewallError::Altered { .. }) => Ok(EgressHealth::RulesMissing),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
@@ -168,7 +169,7 @@ impl Egress {
             return Ok(EgressHealth::Ok);
         }
         network::set_up(&self.slots, false)?;
-        self.firewall.load(&BTreeSet::new()).map_err(|error| self.failed(&error))?;
+        self.firewall.load(&BTreeSet::new()).map_err(|error| self.failed(error))?;
         let health = self.health()?;
         if health == EgressHealth::Ok {
             network::set_up(&self.slots, true)?;
@@ -178,7 +179,7 @@ impl Egress {
 
     pub(super) fn grant(&self, names: &SlotNames) -> HostResult<()> {
         self.quiet().expect(names.slot);
-        self.firewall.add(&addresses(names).collect::<Vec<_>>()).map_err(|error| self.failed(&error))
+        self.firewall.add(&addresses(names).collect::<Vec<_>>()).map_err(|error| self.failed(error))
     }
 
     /// Out of the table: no packet of the clone passes any more. A table that is gone has no members.
@@ -188,7 +189,7 @@ impl Egress {
     pub(super) fn cut(&self, names: &SlotNames) -> HostResult<()> {
         match self.firewall.remove(&addresses(names).collect::<Vec<_>>()) {
             Ok(()) | Err(FirewallError::Gone { .. }) => Ok(()),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
@@ -199,7 +200,7 @@ impl Egress {
             return Ok(());
         }
         let forgotten = self.firewall.forget_connections(&addresses(names).collect::<Vec<_>>());
-        forgotten.map_err(|error| self.failed(&error))?;
+        forgotten.map_err(|error| self.failed(error))?;
         if self.is_proven() {
             self.quiet().settle(names.slot, began);
         }
@@ -210,7 +211,7 @@ impl Egress {
     pub(super) fn members(&self) -> HostResult<BTreeSet<IpAddr>> {
         match self.firewall.members() {
             Err(FirewallError::Gone { .. }) => Ok(BTreeSet::new()),
-            other => other.map_err(|error| self.failed(&error)),
+            other => other.map_err(|error| self.failed(error)),
         }
     }
 
@@ -235,7 +236,7 @@ impl Egress {
             return Ok(BTreeSet::new());
         }
         let all: Vec<IpAddr> = slots.iter().flat_map(|names| addresses(names)).collect();
-        let found = self.firewall.connected(&all).map_err(|error| self.failed(&error))?;
+        let found = self.firewall.connected(&all).map_err(|error| self.failed(error))?;
         let is_found = |names: &&&SlotNames| addresses(names).any(|address| found.contains(&address));
         Ok(slots.iter().filter(is_found).map(|names| names.slot).collect())
     }
@@ -254,8 +255,8 @@ impl Egress {
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn failed(&self, error: &FirewallError) -> HostError {
-        let kind = match error {
+    fn failed(&self, error: FirewallError) -> HostError {
+        let kind = match &error {
             FirewallError::Gone { .. } | FirewallError::Altered { .. } | FirewallError::Load { .. } => {
                 HostErrorKind::NotReady
             }
@@ -265,9 +266,10 @@ impl Egress {
         HostError::new(
             kind,
             object,
-            error.to_string(),
+            "the packet filter refused the request",
             "install nftables; hostctl doctor tells what the kernel lacks",
         )
+        .caused_by(error)
     }
 }
 

@@ -1,9 +1,9 @@
-//! From the system's errors to the host's: which object, what happened, what to do.
+//! From errors of the system to errors of the host: which object, what happened, what to do.
 
 use crate::host::{HostError, HostErrorKind};
 use std::io;
 
-/// One object being worked on.
+/// The object that is being worked on.
 #[derive(Debug)]
 pub(super) struct ErrorContext {
     pub(super) object: String,
@@ -12,30 +12,30 @@ pub(super) struct ErrorContext {
 }
 
 impl ErrorContext {
-    pub(super) fn failed(&self, message: &str, error: &io::Error) -> HostError {
-        failed(&self.object, message, error, self.hint)
+    pub(super) fn failed(&self, message: &str, cause: io::Error) -> HostError {
+        failed(&self.object, message, cause, self.hint)
     }
 }
 
-/// The system refused something.
-pub(super) fn failed(object: impl Into<String>, message: &str, error: &io::Error, hint: &str) -> HostError {
-    HostError::new(kind(error), object, format!("{message}: {error}"), hint)
+/// A system call failed. Its error is kept as the source.
+pub(super) fn failed(object: impl Into<String>, message: &str, cause: io::Error, hint: &str) -> HostError {
+    HostError::new(kind(&cause), object, message, hint).caused_by(cause)
 }
 
-/// Something is not as it must be.
-pub(super) fn doing(
+/// An object is not in the state that it must be in.
+pub(super) fn refused(
     object: impl Into<String>,
-    what: &str,
+    action: &str,
     kind: HostErrorKind,
     why: impl std::fmt::Display,
 ) -> HostError {
     let hint = match kind {
         HostErrorKind::Foreign => {
-            "it is not hostd's: find out whose it is and remove it, or take another pool"
+            "it does not belong to hostd: find its owner and remove it, or configure another pool"
         }
-        _ => "look at hostd's log; hostctl doctor checks the host",
+        _ => "read hostd's log; hostctl doctor checks the host",
     };
-    HostError::new(kind, object, format!("cannot {what}: {why}"), hint)
+    HostError::new(kind, object, format!("cannot {action}: {why}"), hint)
 }
 
 fn kind(error: &io::Error) -> HostErrorKind {

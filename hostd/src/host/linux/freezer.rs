@@ -58,7 +58,7 @@ impl Subject<'_> {
         ProcessHandles::open(self.name(), self.run, self.keeper)
     }
 
-    fn failed(&self, what: &str, error: &io::Error) -> HostError {
+    fn failed(&self, what: &str, error: io::Error) -> HostError {
         let object = format!("processes of {}", self.name());
         ErrorContext { object, hint: "look at them with ps" }.failed(what, error)
     }
@@ -82,9 +82,9 @@ impl Freezer {
                 Ok(false) if began.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
                 Ok(false) => {
                     let error = io::Error::new(io::ErrorKind::TimedOut, "processes in it come and go");
-                    return Err(subject.failed("cannot be frozen", &error));
+                    return Err(subject.failed("cannot be frozen", error));
                 }
-                Err(error) => return Err(subject.failed("cannot be frozen", &error)),
+                Err(error) => return Err(subject.failed("cannot be frozen", error)),
             }
         }
     }
@@ -135,7 +135,7 @@ impl Freezer {
             Some(Known::Still { held, answered }) => self.wake(subject, &held, answered),
             _ => self.thaw_all(subject),
         };
-        thawed.map_err(|error| subject.failed("cannot be thawed", &error))
+        thawed.map_err(|error| subject.failed("cannot be thawed", error))
     }
 
     fn wake(&self, subject: Subject<'_>, held: &ProcessHandles, answered: bool) -> io::Result<()> {

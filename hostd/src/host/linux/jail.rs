@@ -14,7 +14,7 @@
 //! written down somewhere could be another's by now; a lock ends with its process.
 
 use super::apart::MountIsolation;
-use super::errors::{ErrorContext, doing, failed};
+use super::errors::{ErrorContext, failed, refused};
 use super::files;
 use super::supervisor::{Answer, BROWSERD, Orders, Request};
 use crate::api::CloneId;
@@ -131,10 +131,10 @@ fn converse(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
 pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsolation>) -> HostResult<()> {
     let name = orders.name.clone();
     let what = ErrorContext { object: format!("jail of {name}"), hint: "look at hostd's log" };
-    match look(&run).map_err(|error| what.failed("cannot be looked at", &error))? {
+    match look(&run).map_err(|error| what.failed("cannot be looked at", error))? {
         Some(ObservedJail { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
         Some(seen) => {
-            return Err(doing(
+            return Err(refused(
                 what.object,
                 "start the jail",
                 HostErrorKind::Foreign,
@@ -156,9 +156,9 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
             .custom_flags(libc::O_NOFOLLOW)
             .open(run.join(LOG))
     };
-    let log = prepare().map_err(|error| what.failed("cannot be prepared", &error))?;
+    let log = prepare().map_err(|error| what.failed("cannot be prepared", error))?;
     let nowhere = apart.map(MountIsolation::nowhere).transpose();
-    let nowhere = nowhere.map_err(|error| what.failed("its mounts cannot be kept apart", &error))?;
+    let nowhere = nowhere.map_err(|error| what.failed("its mounts cannot be kept apart", error))?;
     // The running program itself, also when its file was replaced by an update meanwhile.
     let child = tokio::process::Command::new("/proc/self/exe")
         .arg0("hostd")
@@ -170,17 +170,17 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()
-        .map_err(|error| what.failed("the supervisor cannot be started", &error))?;
+        .map_err(|error| what.failed("the supervisor cannot be started", error))?;
     let mut unfinished = Unfinished(Some(child));
     let mut word = Vec::new();
     if let Some(mut stdout) = unfinished.0.as_mut().and_then(|child| child.stdout.take()) {
         stdout
             .read_to_end(&mut word)
             .await
-            .map_err(|error| what.failed("the supervisor cannot be heard", &error))?;
+            .map_err(|error| what.failed("the supervisor cannot be heard", error))?;
     }
     if word != UP {
-        return Err(doing(what.object, "start the jail", HostErrorKind::Failed, last_words(&run)));
+        return Err(refused(what.object, "start the jail", HostErrorKind::Failed, last_words(&run)));
     }
     // From here on it lives without us. Tokio waits for it when it ends, if we still live then.
     drop(unfinished.0.take());
@@ -221,8 +221,7 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
         }
         io::Result::Ok(serde_json::from_str(&answer)?)
     };
-    let answer: Answer =
-        asked.await.map_err(|error| what.failed("the supervisor does not answer", &error))?;
+    let answer: Answer = asked.await.map_err(|error| what.failed("the supervisor does not answer", error))?;
     match answer {
         Answer::Ready { endpoint, cdp_endpoint, took } => {
             for (part, seconds) in &took {
@@ -238,7 +237,7 @@ pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> Hos
             Err(HostError::new(kind, what.object, message, what.hint))
         }
         Answer::Idle => {
-            Err(failed(what.object, "the supervisor", &io::Error::other("did not start it"), what.hint))
+            Err(failed(what.object, "the supervisor", io::Error::other("did not start it"), what.hint))
         }
     }
 }

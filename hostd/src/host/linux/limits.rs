@@ -3,7 +3,7 @@
 //! Without cgroup v2 only the number of processes (per user id, which is the clone's own) and open files are bounded;
 //! memory and processor time are not. The configuration decides whether that will do.
 
-use super::errors::{ErrorContext, doing};
+use super::errors::{ErrorContext, refused};
 use super::{cgroup, files};
 use crate::api::Limits;
 use crate::config::LimitsDemand;
@@ -94,7 +94,7 @@ impl LimitBackend {
             object: format!("limits of {name}"),
             hint: "hostctl doctor tells what the kernel lacks",
         };
-        let not_ready = |why| doing(what.object.clone(), "keep the limits", HostErrorKind::NotReady, why);
+        let not_ready = |why| refused(what.object.clone(), "keep the limits", HostErrorKind::NotReady, why);
         match (self, demand) {
             (LimitBackend::Cgroup(parent), _) => cgroup::ensure_parent(parent).map_err(not_ready)?,
             (LimitBackend::Rlimits { why }, LimitsDemand::Cgroup) => return Err(not_ready(why.clone())),
@@ -103,14 +103,14 @@ impl LimitBackend {
         if demand == LimitsDemand::Cgroup && has_rates(&spec.limits) {
             return Err(not_ready(format!("{RATES}; ask for none, or set linux.limits = \"available\"")));
         }
-        files::make_folders(run, 0o700).map_err(|error| what.failed("no run folder", &error))?;
+        files::make_folders(run, 0o700).map_err(|error| what.failed("no run folder", error))?;
         if let Some(cgroup) = self.cgroup(name) {
             cgroup::write(&cgroup, &spec.limits)
-                .map_err(|error| what.failed("the cgroup cannot be set", &error))?;
+                .map_err(|error| what.failed("the cgroup cannot be set", error))?;
         }
         let text = serde_json::to_vec(&spec.limits).expect("plain data");
         files::write_atomically(&run.join(FILE), &text)
-            .map_err(|error| what.failed("cannot be written", &error))
+            .map_err(|error| what.failed("cannot be written", error))
     }
 
     /// The limits that are on. A run folder without any is shown as one without limits, so that it is not overlooked.
@@ -149,7 +149,7 @@ impl LimitBackend {
         let what = ErrorContext { object: format!("limits of {name}"), hint: "look for processes in it" };
         if let Some(cgroup) = self.cgroup(name) {
             files::remove_empty(&cgroup)
-                .map_err(|error| what.failed("the cgroup cannot be removed", &error))?;
+                .map_err(|error| what.failed("the cgroup cannot be removed", error))?;
         }
         let gone = || {
             for file in others {
@@ -160,7 +160,7 @@ impl LimitBackend {
             files::remove_file(&run.join(FILE))?;
             files::remove_empty(run)
         };
-        gone().map_err(|error| what.failed("the run folder cannot be removed", &error))
+        gone().map_err(|error| what.failed("the run folder cannot be removed", error))
     }
 }
 

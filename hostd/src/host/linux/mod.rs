@@ -43,7 +43,7 @@ pub use template::{create as create_template, list as list_templates, remove as 
 use super::zfs::datasets::Datasets;
 use super::{
     CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint,
-    Unmount,
+    Unmount, chain,
 };
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
@@ -94,11 +94,10 @@ impl LinuxHost {
         let run = config.paths.state.join("run");
         let hint = "look at the folder's file system";
         files::make_folders(&run, 0o700)
-            .map_err(|error| failed(run.display().to_string(), "no run folder", &error, hint))?;
+            .map_err(|error| failed(run.display().to_string(), "no run folder", error, hint))?;
         let clones = &config.pool.clones_dir;
-        let storage = Storage::open(config, pool).map_err(|error| {
-            failed(clones.display().to_string(), "no folder for the clones", &error, hint)
-        })?;
+        let storage = Storage::open(config, pool)
+            .map_err(|error| failed(clones.display().to_string(), "no folder for the clones", error, hint))?;
         let apart = storage.own_folder().and_then(|clones| MountIsolation::keep(&[clones, &run]));
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = LimitBackend::find(&config.linux.cgroup);
@@ -107,7 +106,11 @@ impl LinuxHost {
         }
         // The watch first: nothing that happens after the proof is missed.
         if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
-            tracing::error!(%error, hint = error.hint, "the clones' firewall is not in place; no clone is made until it is");
+            tracing::error!(
+                error = chain(&error),
+                hint = error.hint,
+                "the clones' firewall is not in place; no clone is made until it is"
+            );
         }
         Ok(LinuxHost(Arc::new(LinuxHostState {
             pool: pool.clone(),
@@ -141,7 +144,7 @@ impl LinuxHostState {
     fn look(&self, names: &SlotNames, parts: &[Part], shared: &Shared) -> HostResult<ObservedClone> {
         let run = self.run(names);
         let what = ErrorContext { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
-        let cannot = |error: io::Error| what.failed("cannot be looked at", &error);
+        let cannot = |error: io::Error| what.failed("cannot be looked at", error);
         let mut seen = ObservedClone::default();
         for part in parts {
             match part {
@@ -193,7 +196,7 @@ impl LinuxHostState {
             true => self
                 .storage
                 .mounts(only)
-                .map_err(|error| what.failed("the mounts cannot be listed", &error))?,
+                .map_err(|error| what.failed("the mounts cannot be listed", error))?,
             false => Vec::new(),
         };
         let began = self.egress.moment();
@@ -225,7 +228,7 @@ impl LinuxHostState {
     /// Every slot of which anything is there.
     fn slots(&self, shared: &Shared) -> HostResult<BTreeSet<Slot>> {
         let what = ErrorContext { object: "clones".into(), hint: "look at the folder's file system" };
-        let cannot = |error: io::Error| what.failed("cannot be listed", &error);
+        let cannot = |error: io::Error| what.failed("cannot be listed", error);
         let mut slots = self.storage.slots(&self.pool, &shared.datasets).map_err(cannot)?;
         let runs = std::fs::read_dir(&self.run).map_err(cannot)?;
         let names = runs.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -250,7 +253,7 @@ impl LinuxHostState {
         }
         let what = ErrorContext { object: "clones".into(), hint: "look at the folder's file system" };
         let aside = self.storage.aside(&shared.datasets);
-        let aside = aside.map_err(|error| what.failed("what was moved aside cannot be listed", &error))?;
+        let aside = aside.map_err(|error| what.failed("what was moved aside cannot be listed", error))?;
         Ok(Inventory { clones, aside, egress: self.egress.health()? })
     }
 
@@ -283,7 +286,7 @@ impl LinuxHostState {
     fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
         let what = ending(names);
         let killed = processes::kill(names.name.as_str(), &self.run(names), &self.keeper);
-        let killed = killed.map_err(|error| what.failed("cannot be killed", &error))?;
+        let killed = killed.map_err(|error| what.failed("cannot be killed", error))?;
         let waited = killed.wait_for_browserd(Instant::now() + STOP_TIMEOUT);
         // Kept also when something fails: see `wait_for_processes`.
         self.killed().entry(names.slot).or_default().extend(killed);
@@ -308,7 +311,7 @@ impl LinuxHostState {
                 let why = format!("killed, but not gone after {} s", STOP_TIMEOUT.as_secs());
                 Err(HostError::new(HostErrorKind::Timeout, what.object, why, what.hint))
             }
-            Err(error) => Err(what.failed("cannot be waited for", &error)),
+            Err(error) => Err(what.failed("cannot be waited for", error)),
         }
     }
 
@@ -326,7 +329,7 @@ impl LinuxHostState {
     fn killed_and_running(&self, names: &SlotNames) -> HostResult<BTreeSet<u32>> {
         let killed = self.killed();
         let running = killed.get(&names.slot).map_or_else(|| Ok(BTreeSet::new()), ProcessHandles::running);
-        running.map_err(|error| ending(names).failed("cannot be inspected", &error))
+        running.map_err(|error| ending(names).failed("cannot be inspected", error))
     }
 
     fn killed(&self) -> MutexGuard<'_, BTreeMap<Slot, ProcessHandles>> {

@@ -4,7 +4,7 @@
 //! the gateway's address with the clone's address as its peer; the clone's end the reverse. The link's alias says whose
 //! it is. The clone's end is brought up last, so a link with a carrier is a finished one.
 
-use super::errors::{ErrorContext, doing, failed};
+use super::errors::{ErrorContext, failed, refused};
 use super::netns;
 use super::rtnl::{Address, End, Link, Rtnl};
 use crate::api::CloneId;
@@ -44,7 +44,7 @@ impl Seen {
             failed(
                 "netlink",
                 "the links cannot be listed",
-                &error,
+                error,
                 "look at hostd's capabilities: it needs CAP_NET_ADMIN",
             )
         })
@@ -102,7 +102,7 @@ pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<(
         match seen.identity {
             Identity::Clone(id) if id == spec.clone_id && seen.complete => return Ok(()),
             Identity::Clone(id) if id != spec.clone_id => {
-                return Err(doing(
+                return Err(refused(
                     object(),
                     "make the link",
                     HostErrorKind::Foreign,
@@ -110,7 +110,7 @@ pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<(
                 ));
             }
             Identity::Foreign(why) => {
-                return Err(doing(object(), "make the link", HostErrorKind::Foreign, why));
+                return Err(refused(object(), "make the link", HostErrorKind::Foreign, why));
             }
             // Half made: begin anew.
             _ => remove(names, run)?,
@@ -118,33 +118,33 @@ pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<(
     }
     let gateways = gateways(pool);
     let what = ErrorContext { object: object(), hint: "hostctl doctor tells what the kernel lacks" };
-    let namespace = netns::make(&pin).map_err(|error| what.failed("no network namespace", &error))?;
-    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
+    let namespace = netns::make(&pin).map_err(|error| what.failed("no network namespace", error))?;
+    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", error))?;
     let near = End { name: &names.interface, mac: names.mac_host.0, namespace: None };
     let far = {
         use std::os::fd::AsFd;
         End { name: INSIDE, mac: names.mac_clone.0, namespace: Some(namespace.as_fd()) }
     };
-    rtnl.make_pair(near, far).map_err(|error| what.failed("no pair of links", &error))?;
+    rtnl.make_pair(near, far).map_err(|error| what.failed("no pair of links", error))?;
     let link = rtnl
         .link(&names.interface)
         .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
-        .map_err(|error| what.failed("the new link is not there", &error))?;
+        .map_err(|error| what.failed("the new link is not there", error))?;
     rtnl.set_alias(link.index, spec.clone_id.as_str())
-        .map_err(|error| what.failed("cannot be marked", &error))?;
-    harden(names).map_err(|error| what.failed("its settings cannot be made", &error))?;
+        .map_err(|error| what.failed("cannot be marked", error))?;
+    harden(names).map_err(|error| what.failed("its settings cannot be made", error))?;
     let mine = addresses(names);
     for (gateway, ip) in gateways.iter().zip(&mine) {
         rtnl.add_address(link.index, *gateway, *ip)
-            .map_err(|error| what.failed("cannot be addressed", &error))?;
+            .map_err(|error| what.failed("cannot be addressed", error))?;
     }
-    rtnl.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", &error))?;
+    rtnl.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", error))?;
     netns::inside(&namespace, move || furnish(&mine, &gateways))
-        .map_err(|error| what.failed("the clone's end cannot be set up", &error))?;
+        .map_err(|error| what.failed("the clone's end cannot be set up", error))?;
     match names.ip6 {
         Some(ip6) => rtnl
             .add_peer_route(link.index, ip6)
-            .map_err(|error| what.failed("there is no way to the clone", &error)),
+            .map_err(|error| what.failed("there is no way to the clone", error)),
         None => Ok(()),
     }
 }
@@ -164,21 +164,21 @@ pub(super) fn release_namespace(names: &SlotNames, run: &Path) -> HostResult<()>
         object: names.interface.clone(),
         hint: "look at the mounts below hostd's state folder",
     };
-    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be released", &error))
+    netns::unpin(&pin(run)).map_err(|error| what.failed("its namespace cannot be released", error))
 }
 
 /// Remove the pair alone: a clone that is ending has no way out any more, and what is inside can still be told by its
 /// namespace.
 pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
     let what = ErrorContext { object: names.interface.clone(), hint: "remove it by hand: ip link delete" };
-    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
+    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", error))?;
     if let Some(link) =
-        rtnl.link(&names.interface).map_err(|error| what.failed("cannot be looked at", &error))?
+        rtnl.link(&names.interface).map_err(|error| what.failed("cannot be looked at", error))?
     {
         if let Identity::Foreign(why) = identity(&link) {
-            return Err(doing(&names.interface, "remove the link", HostErrorKind::Foreign, why));
+            return Err(refused(&names.interface, "remove the link", HostErrorKind::Foreign, why));
         }
-        Rtnl::remove(link.index).map_err(|error| what.failed("cannot be removed", &error))?;
+        Rtnl::remove(link.index).map_err(|error| what.failed("cannot be removed", error))?;
     }
     Ok(())
 }
@@ -186,8 +186,8 @@ pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
 /// Take links down or bring them up again: what keeps clones in while there is no packet filter.
 pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
     let what = ErrorContext { object: "links".into(), hint: "take them down by hand: ip link set NAME down" };
-    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", &error))?;
-    let links = rtnl.links().map_err(|error| what.failed("cannot be listed", &error))?;
+    let mut rtnl = Rtnl::open().map_err(|error| what.failed("no netlink socket", error))?;
+    let links = rtnl.links().map_err(|error| what.failed("cannot be listed", error))?;
     let ours = |link: &Link| {
         let names = names.iter().find(|names| names.interface == link.name)?;
         (!matches!(identity(link), Identity::Foreign(_))).then_some(names)
@@ -206,7 +206,7 @@ pub(super) fn set_up(names: &[SlotNames], up: bool) -> HostResult<Vec<String>> {
         }
     }
     match first {
-        Some(error) => Err(what.failed("cannot be switched", &error)),
+        Some(error) => Err(what.failed("cannot be switched", error)),
         None => Ok(changed),
     }
 }

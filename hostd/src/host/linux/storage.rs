@@ -17,7 +17,7 @@ mod bound;
 mod loop_device;
 mod project_quota;
 
-use super::errors::{ErrorContext, doing};
+use super::errors::{ErrorContext, refused};
 use super::files;
 use super::mounts::{self, Mount};
 use super::template::Template;
@@ -203,12 +203,12 @@ impl Overlay {
             object: view.display().to_string(),
             hint: "look at the folder pool.clones_dir and its file system",
         };
-        let seen = self.mounts(names).map_err(|error| what.failed("the mounts cannot be listed", &error))?;
-        let storage = self.look(names, &seen).map_err(|error| what.failed("cannot be looked at", &error))?;
+        let seen = self.mounts(names).map_err(|error| what.failed("the mounts cannot be listed", error))?;
+        let storage = self.look(names, &seen).map_err(|error| what.failed("cannot be looked at", error))?;
         match storage.map(|storage| (storage.identity, storage.mounted)) {
             Some((Identity::Clone(id), true)) if id == spec.clone_id => return Ok(()),
             Some((Identity::Clone(id), _)) if id != spec.clone_id => {
-                return Err(doing(
+                return Err(refused(
                     &what.object,
                     "make the clone's files",
                     HostErrorKind::Foreign,
@@ -216,37 +216,36 @@ impl Overlay {
                 ));
             }
             Some((Identity::Foreign(why), _)) => {
-                return Err(doing(&what.object, "make the clone's files", HostErrorKind::Foreign, why));
+                return Err(refused(&what.object, "make the clone's files", HostErrorKind::Foreign, why));
             }
             _ => {}
         }
         let bound = self
             .bound
             .clone()
-            .map_err(|why| doing(&what.object, "bound the clone's files", HostErrorKind::NotReady, why))?;
+            .map_err(|why| refused(&what.object, "bound the clone's files", HostErrorKind::NotReady, why))?;
         files::make_folders(&store, 0o700)
-            .map_err(|error| what.failed("no folder for its changes", &error))?;
+            .map_err(|error| what.failed("no folder for its changes", error))?;
         let mark = Mark { clone_id: spec.clone_id.clone(), snapshot: spec.snapshot.clone(), bound };
         files::write_atomically(&store.join(MARK), &serde_json::to_vec(&mark).expect("plain data"))
-            .map_err(|error| what.failed("cannot be marked", &error))?;
+            .map_err(|error| what.failed("cannot be marked", error))?;
         let disk = store.join(DISK);
-        files::make_folders(&disk, 0o700)
-            .map_err(|error| what.failed("no folder for its changes", &error))?;
+        files::make_folders(&disk, 0o700).map_err(|error| what.failed("no folder for its changes", error))?;
         // A folder of the clone's own, so its owner inside is the clone's user.
-        files::make_folders(&view, 0o700).map_err(|error| what.failed("no folder", &error))?;
+        files::make_folders(&view, 0o700).map_err(|error| what.failed("no folder", error))?;
         if mounts::at(&seen, &disk).is_none() {
             let size = spec.limits.disk_bytes.unwrap_or(10 << 30);
             bound
                 .keep(&disk, &store.join(IMAGE), size, names.uid, &self.mke2fs)
-                .map_err(|error| what.failed("its size cannot be bounded", &error))?;
+                .map_err(|error| what.failed("its size cannot be bounded", error))?;
         }
         let (upper, work) = (disk.join("upper"), disk.join("work"));
         for folder in [&upper, &work] {
             files::make_folders(folder, 0o755)
-                .map_err(|error| what.failed("no folder for its changes", &error))?;
+                .map_err(|error| what.failed("no folder for its changes", error))?;
         }
         let options = options(&template.files(), &upper, &work).ok_or_else(|| {
-            doing(
+            refused(
                 &what.object,
                 "mount it",
                 HostErrorKind::NotReady,
@@ -261,21 +260,21 @@ impl Overlay {
             Bound::ProjectQuota => project_quota::without_exemption(show),
             Bound::Tmpfs | Bound::Loop => show(),
         };
-        shown.map_err(|error| what.failed("the template cannot be mounted", &error))
+        shown.map_err(|error| what.failed("the template cannot be mounted", error))
     }
 
     /// Unmount what is below the clone's folder, deepest first.
     pub(super) fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let what = self.what(names);
         let view = self.view(names);
-        let seen = mounts::on_and_below(&view)
-            .map_err(|error| what.failed("the mounts cannot be listed", &error))?;
+        let seen =
+            mounts::on_and_below(&view).map_err(|error| what.failed("the mounts cannot be listed", error))?;
         let mut first = None;
         for mount in mounts::below(&seen, &view) {
             if let Err(error) = unmount(&mount.at, how) {
                 first.get_or_insert_with(|| {
                     let inside = ErrorContext { object: mount.at.display().to_string(), hint: what.hint };
-                    inside.failed("cannot be unmounted", &error)
+                    inside.failed("cannot be unmounted", error)
                 });
             }
         }
@@ -290,7 +289,7 @@ impl Overlay {
     fn unmount_storage(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let what = self.what(names);
         for place in [self.view(names), self.store(names).join(DISK)] {
-            unmount_all(&place, how).map_err(|error| what.failed("cannot be unmounted", &error))?;
+            unmount_all(&place, how).map_err(|error| what.failed("cannot be unmounted", error))?;
         }
         Ok(())
     }
@@ -300,25 +299,25 @@ impl Overlay {
         let what = self.what(names);
         self.unmount_storage(names, Unmount::Gentle)?;
         files::remove_empty(&self.view(names))
-            .map_err(|error| what.failed("its folder cannot be removed", &error))?;
+            .map_err(|error| what.failed("its folder cannot be removed", error))?;
         let store = self.store(names);
         if let Ok(Ok(Some(Mark { bound: Bound::ProjectQuota, .. }))) = read_mark(&store) {
             project_quota::clear(&self.clones, names.uid)
-                .map_err(|error| what.failed("its quota cannot be removed", &error))?;
+                .map_err(|error| what.failed("its quota cannot be removed", error))?;
         }
-        remove_store(&store).map_err(|error| what.failed("its store cannot be removed", &error))
+        remove_store(&store).map_err(|error| what.failed("its store cannot be removed", error))
     }
 
     /// Free the slot of a store that cannot be removed.
     pub(super) fn move_aside(&self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
         let what = self.what(names);
         let view = self.view(names);
-        unmount_all(&view, Unmount::Force).map_err(|error| what.failed("cannot be unmounted", &error))?;
-        files::remove_empty(&view).map_err(|error| what.failed("its folder cannot be removed", &error))?;
+        unmount_all(&view, Unmount::Force).map_err(|error| what.failed("cannot be unmounted", error))?;
+        files::remove_empty(&view).map_err(|error| what.failed("its folder cannot be removed", error))?;
         let aside = self.clones.join(ASIDE).join(id.as_str());
         match std::fs::rename(self.store(names), &aside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(what.failed("cannot be moved aside", &error))
+                Err(what.failed("cannot be moved aside", error))
             }
             _ => Ok(()),
         }
@@ -329,8 +328,8 @@ impl Overlay {
         let store = self.clones.join(ASIDE).join(id.as_str());
         let what = ErrorContext { object: store.display().to_string(), hint: "find who uses it: fuser -vm" };
         unmount_all(&store.join(DISK), Unmount::Force)
-            .map_err(|error| what.failed("cannot be unmounted", &error))?;
-        remove_store(&store).map_err(|error| what.failed("cannot be removed", &error))
+            .map_err(|error| what.failed("cannot be unmounted", error))?;
+        remove_store(&store).map_err(|error| what.failed("cannot be removed", error))
     }
 
     fn what(&self, names: &SlotNames) -> ErrorContext {

@@ -15,7 +15,7 @@
 //! cloned cannot go, one that clones are made from shows it (their marks and mounts), and one that is gone is not found.
 //! Both hold it for a moment only: what takes long is done before or after.
 
-use super::errors::{doing, failed};
+use super::errors::{failed, refused};
 use super::{files, mounts, storage};
 use crate::api::SnapshotName;
 use crate::host::{HostError, HostErrorKind, HostResult};
@@ -167,13 +167,13 @@ pub fn create(
         Err(_) => Ok(()),
         Ok(_) => {
             let why = "it is there already; take another snapshot name";
-            Err(doing(&shown, "make the template", HostErrorKind::Template, why))
+            Err(refused(&shown, "make the template", HostErrorKind::Template, why))
         }
     };
     absent()?;
     let (browser, version) = system_browser(browser)?;
     let io = |error: io::Error| {
-        failed(&shown, "the template cannot be made", &error, "look at the folder's file system")
+        failed(&shown, "the template cannot be made", error, "look at the folder's file system")
     };
     let unfinished = parent.join(format!(".{snapshot}.{}", std::process::id()));
     files::make_folders(&unfinished.join(FILES), 0o755).map_err(io)?;
@@ -215,7 +215,7 @@ pub fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Resul
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
-            return Err(failed(folder.display().to_string(), "cannot be listed", &error, "run it as root"));
+            return Err(failed(folder.display().to_string(), "cannot be listed", error, "run it as root"));
         }
     };
     let mut found: Vec<_> = entries
@@ -236,7 +236,7 @@ pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Pa
     let parent = templates.join(name);
     let folder = parent.join(snapshot.as_str());
     let shown = folder.display().to_string();
-    let io = |error: io::Error| failed(&shown, "the template cannot be removed", &error, "run it as root");
+    let io = |error: io::Error| failed(&shown, "the template cannot be removed", error, "run it as root");
     let doomed = parent.join(format!(".{snapshot}.{}.gone", std::process::id()));
     {
         let _lock = lock(&parent)?;
@@ -278,7 +278,7 @@ pub(super) fn share(templates: &Path, name: &str) -> HostResult<Flock<File>> {
 fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
     let path = folder.join(".lock");
     let shown = path.display().to_string();
-    let refused = |error: &io::Error| failed(&shown, "cannot be locked", error, "run it as root");
+    let unlockable = |error: io::Error| failed(&shown, "cannot be locked", error, "run it as root");
     let open = || {
         files::make_folders(folder, 0o755)?;
         OpenOptions::new()
@@ -289,7 +289,7 @@ fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
     };
-    let mut file = open().map_err(|error| refused(&error))?;
+    let mut file = open().map_err(unlockable)?;
     let began = Instant::now();
     loop {
         file = match Flock::lock(file, how) {
@@ -303,7 +303,7 @@ fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
                     "find it: fuser -v on that file",
                 ));
             }
-            Err((_, error)) => return Err(refused(&error.into())),
+            Err((_, error)) => return Err(unlockable(error.into())),
         };
         std::thread::sleep(LOCK_PAUSE);
     }

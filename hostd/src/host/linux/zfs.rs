@@ -47,19 +47,19 @@ pub(super) fn mounts_below<'a>(names: &SlotNames, seen: &'a [Mount]) -> Vec<&'a 
 /// Unmount what is below the clone's folder; with force also its datasets.
 pub(super) fn unmount_below(names: &SlotNames, how: Unmount) -> HostResult<()> {
     let what = what(names);
-    let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?;
+    let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", error))?;
     let mut first = None;
     for mount in mounts_below(names, &seen) {
         if let Err(error) = unmount(&mount.at, how) {
             let inside = ErrorContext { object: mount.at.display().to_string(), hint: what.hint };
-            first.get_or_insert_with(|| inside.failed("cannot be unmounted", &error));
+            first.get_or_insert_with(|| inside.failed("cannot be unmounted", error));
         }
     }
     match (first, how) {
         (Some(error), _) => Err(error),
         (None, Unmount::Gentle) => Ok(()),
         (None, Unmount::Force) => unmount_all(&place(names), Unmount::Force)
-            .map_err(|error| what.failed("cannot be unmounted", &error)),
+            .map_err(|error| what.failed("cannot be unmounted", error)),
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn create_template(
     let files = config.pool.clones_dir.join(name).join("root");
     must_be_mounted(&files, &format!("{}/root", zfs.layout().template))?;
     let io = |error: std::io::Error| {
-        failed(files.display().to_string(), "the template cannot be made", &error, "look at the dataset")
+        failed(files.display().to_string(), "the template cannot be made", error, "look at the dataset")
     };
     template::fill(&files).map_err(io)?;
     if let Some(path) = template::refuse_credentials(&files).map_err(io)? {
@@ -106,8 +106,8 @@ pub(super) async fn create_template(
 /// What is written to a folder must land in the dataset, not in a folder that hides below its mount.
 fn must_be_mounted(folder: &Path, dataset: &str) -> HostResult<()> {
     let what = ErrorContext { object: folder.display().to_string(), hint: "hostctl doctor checks the host" };
-    let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", &error))?;
-    let real = folder.canonicalize().map_err(|error| what.failed("is not there", &error))?;
+    let seen = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", error))?;
+    let real = folder.canonicalize().map_err(|error| what.failed("is not there", error))?;
     match mounts::at(&seen, &real) {
         Some(mount) if mount.kind == "zfs" && mount.source == dataset => Ok(()),
         _ => Err(HostError::new(
