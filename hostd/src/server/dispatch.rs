@@ -103,7 +103,7 @@ impl Call {
 #[derive(Debug)]
 pub enum Decision {
     /// Run the call and answer it under this id. The permit counts it against the host's cap until it ends.
-    Run(Box<RawValue>, Call, Option<OwnedSemaphorePermit>),
+    Run(Box<RawValue>, Box<Call>, Option<OwnedSemaphorePermit>),
     /// Refuse it with this line.
     Refuse(Vec<u8>),
     /// A notification. By the protocol it is never answered, so it is never executed either: hostd makes no change of the
@@ -210,7 +210,7 @@ impl Gate {
             Err(refusal) => Decision::Refuse(wire::failure(refusal.id, &refusal.error)),
             Ok(Message::Notification { method }) => Decision::Ignore(method.into_owned()),
             Ok(Message::Call { id, method, params }) => match self.admit(session, method, params, busy) {
-                Ok((call, permit)) => Decision::Run(id.to_owned(), call, permit),
+                Ok((call, permit)) => Decision::Run(id.to_owned(), Box::new(call), permit),
                 Err(error) => Decision::Refuse(wire::failure(id, &error)),
             },
         }
@@ -307,7 +307,7 @@ impl<H: Host> Server<H> {
             Decision::Ignore(method) => return Handled::Ignored(method),
         };
         let (server, caller) = (self.clone(), session.caller.clone());
-        match call {
+        match *call {
             Call::List(params) => now(&id, &self.lifecycle.list(&session.caller, &params)),
             Call::Discover => now(&id, &crate::api::openrpc::document()),
             Call::Status(params) if !params.checks => now(&id, &self.status(params)),
