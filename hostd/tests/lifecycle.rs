@@ -418,7 +418,8 @@ fn different_clones_are_made_in_parallel_and_one_clones_operations_queue() {
         assert_eq!(rig.host.calls() - calls, single, "the second call joined the first");
 
         // A renewal behind a destroy waits for it, and then finds the request finished.
-        let (gone, late) = tokio::join!(rig.destroy(&four[1].as_ref().unwrap().clone), rig.create("c"));
+        let (gone, late) =
+            tokio::join!(biased; rig.destroy(&four[1].as_ref().unwrap().clone), rig.create("c"));
         gone.unwrap();
         assert_eq!(late.unwrap_err().code(), ErrorCode::RequestFinished);
     });

@@ -92,6 +92,7 @@ fn a_request_is_never_joined_by_another_caller() {
         rig.host.set_latency(Duration::from_millis(50));
         let (owner, other) = (caller(1000), caller(1001));
         let (first, second) = tokio::join!(
+            biased;
             rig.engine.create(&owner, request("same"), None),
             rig.engine.create(&other, request("same"), None),
         );
@@ -152,6 +153,7 @@ fn operations_on_one_clone_run_one_after_the_other() {
         let clone = rig.create("one").await.unwrap().clone;
         let operator = operator();
         let (destroyed, renewed, unmounted) = tokio::join!(
+            biased;
             rig.destroy(&clone),
             rig.create("one"),
             rig.engine.force_unmount(&operator, rig::force_unmount_params(&clone), None),
