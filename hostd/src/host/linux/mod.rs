@@ -52,10 +52,11 @@ use apart::MountIsolation;
 use driver::Storage;
 use egress::Egress;
 use errors::{ErrorContext, failed};
-use freezer::{Freezer, Subject};
+use freezer::Freezer;
+use jail::LiveJail;
 use kernel::pidfd::Exit;
 use limits::LimitBackend;
-use processes::ProcessHandles;
+use processes::{CloneRef, ProcessHandles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -146,6 +147,17 @@ impl LinuxHostState {
         let what = ErrorContext { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
         let cannot = |error: io::Error| what.failed("cannot be looked at", error);
         let mut seen = ObservedClone::default();
+        let live = match parts.contains(&Part::Jail) || parts.contains(&Part::Service) {
+            true => LiveJail::find(&run).map_err(cannot)?,
+            false => None,
+        };
+        let frozen = match &live {
+            Some(live) => {
+                let clone = self.clone_ref(names, &run);
+                freezer::is_frozen(clone, Some(live.supervisor.pid)).map_err(cannot)?
+            }
+            None => false,
+        };
         for part in parts {
             match part {
                 Part::Storage => {
@@ -171,17 +183,15 @@ impl LinuxHostState {
                         (members > 0 && members < all) || shared.remembered.contains(&names.slot);
                 }
                 Part::Jail => {
-                    seen.jail = jail::look(&run).map_err(cannot)?;
-                    seen.frozen = seen.jail.is_some() && self.is_frozen(names).map_err(cannot)?;
+                    seen.jail = live.as_ref().map(LiveJail::observed);
+                    seen.frozen = frozen;
                 }
                 Part::Processes => {
-                    let name = names.name.as_str();
-                    seen.processes = processes::inside(name, &run, &self.keeper).map_err(cannot)?;
+                    seen.processes = processes::inside(self.clone_ref(names, &run)).map_err(cannot)?;
                     seen.processes.extend(self.killed_and_running(names)?);
                 }
                 Part::Service => {
-                    // One that is frozen would be waited for in vain.
-                    seen.service_ready = !self.is_frozen(names).map_err(cannot)? && jail::is_ready(&run);
+                    seen.service_ready = !frozen && live.as_ref().is_some_and(|live| live.is_ready(&run));
                 }
             }
         }
@@ -263,7 +273,6 @@ impl LinuxHostState {
         let run = self.run(names);
         let browserd = &self.config.linux.browserd;
         let port = self.config.egress.browserd_port;
-        let group = &self.config.paths.socket_group;
         Orders {
             clone_id: spec.clone_id.clone(),
             name: names.name.to_string(),
@@ -277,7 +286,6 @@ impl LinuxHostState {
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
             resolver: self.config.egress.resolver,
-            group: nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw()),
         }
     }
 
@@ -285,7 +293,7 @@ impl LinuxHostState {
     /// otherwise wait for a packet from a link that is gone.
     fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
         let what = ending(names);
-        let killed = processes::kill(names.name.as_str(), &self.run(names), &self.keeper);
+        let killed = processes::kill(self.clone_ref(names, &self.run(names)));
         let killed = killed.map_err(|error| what.failed("cannot be killed", error))?;
         let waited = killed.wait_for_browserd(Instant::now() + STOP_TIMEOUT);
         // Kept also when something fails: see `wait_for_processes`.
@@ -336,12 +344,8 @@ impl LinuxHostState {
         self.killed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
-        Subject { names, run, keeper: &self.keeper }
-    }
-
-    fn is_frozen(&self, names: &SlotNames) -> io::Result<bool> {
-        self.subject(names, &self.run(names)).is_frozen()
+    fn clone_ref<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> CloneRef<'a> {
+        CloneRef { names, run, limits: &self.keeper }
     }
 
     /// Make the kernel forget the connections of a clone that is cut off and whose link is gone.
@@ -534,20 +538,20 @@ impl Host for LinuxHost {
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.freezer.freeze(inner.subject(&names, &inner.run(&names)))).await
+        self.blocking(move |inner| inner.freezer.freeze(inner.clone_ref(&names, &inner.run(&names)))).await
     }
 
     async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |inner| inner.freezer.thaw(inner.subject(&names, &inner.run(&names)))).await
+        self.blocking(move |inner| inner.freezer.thaw(inner.clone_ref(&names, &inner.run(&names)))).await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
-        if let Some(well) = self.0.freezer.woken_well(names) {
-            return Ok(well);
+        if let Some(works) = self.0.freezer.works_after_thaw(names) {
+            return Ok(works);
         }
         let names = names.clone();
-        self.blocking(move |inner| Ok(jail::is_ready(&inner.run(&names)))).await
+        self.blocking(move |inner| Ok(jail::answers(&inner.run(&names)))).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
