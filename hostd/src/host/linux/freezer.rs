@@ -42,10 +42,10 @@ fn failed(clone: CloneRef<'_>, what: &str, error: io::Error) -> HostError {
 }
 
 /// Whether a clone with this supervisor is frozen: its cgroup, or its supervisor, which is stopped with the rest.
-pub(super) fn is_frozen(clone: CloneRef<'_>, supervisor: Option<u32>) -> io::Result<bool> {
+pub(super) fn is_frozen(clone: CloneRef<'_>, supervisor: u32) -> io::Result<bool> {
     match clone.cgroup() {
         Some(own) => cgroup::is_frozen(&own),
-        None => Ok(supervisor.is_some_and(is_stopped)),
+        None => Ok(is_stopped(supervisor)),
     }
 }
 

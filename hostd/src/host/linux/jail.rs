@@ -18,9 +18,9 @@
 
 pub(super) mod lock;
 
-use super::apart::MountIsolation;
 use super::errors::{ErrorContext, failed, refused};
 use super::files;
+use super::mount_isolation::MountIsolation;
 use super::supervisor::{BROWSERD, Orders, SupervisorReply, SupervisorRequest, last_lines, printable};
 use crate::api::CloneId;
 use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
@@ -167,7 +167,11 @@ fn converse(mut stream: UnixStream, request: &SupervisorRequest) -> io::Result<S
 }
 
 /// Start the supervisor and wait until it holds its lock and listens.
-pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsolation>) -> HostResult<()> {
+pub(super) async fn start(
+    run: PathBuf,
+    orders: Orders,
+    isolation: Option<&MountIsolation>,
+) -> HostResult<()> {
     let name = orders.name.clone();
     let what = ErrorContext { object: format!("jail of {name}"), hint: "see hostd's log" };
     match LiveJail::find(&run).map_err(|error| what.failed("cannot be inspected", error))? {
@@ -190,8 +194,8 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
         files::write_atomically(&run.join(JAIL), &text)
     };
     prepare().map_err(|error| what.failed("cannot be prepared", error))?;
-    let nowhere = apart.map(MountIsolation::nowhere).transpose();
-    let nowhere = nowhere.map_err(|error| what.failed("its mounts cannot be kept apart", error))?;
+    let namespace = isolation.map(MountIsolation::empty_namespace).transpose();
+    let namespace = namespace.map_err(|error| what.failed("its mounts cannot be isolated", error))?;
     // The running program itself, even if an update has replaced its file.
     let child = tokio::process::Command::new("/proc/self/exe")
         .arg0("hostd")
@@ -199,7 +203,7 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
         .arg(&run)
         .env_clear()
         .current_dir("/")
-        .stdin(nowhere.map_or_else(Stdio::null, Stdio::from))
+        .stdin(namespace.map_or_else(Stdio::null, Stdio::from))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
