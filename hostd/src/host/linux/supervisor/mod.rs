@@ -36,6 +36,8 @@ const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST_REQUEST: u64 = 4 << 10;
 /// How often the supervisor checks that its service still answers.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The same while the service does not answer: browserd restarts a browser that crashed.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The name of browserd's process: the file name by which it is started, wherever its program is on the host.
 pub(super) const BROWSERD: &str = "browserd";
@@ -163,11 +165,15 @@ struct Supervisor {
 impl Supervisor {
     /// Answer callers, and check the service in between.
     fn serve(self: Arc<Supervisor>, listener: &UnixListener) -> ! {
-        let interval = u16::try_from(CHECK_INTERVAL.as_millis()).unwrap_or(u16::MAX);
+        let mut interval = CHECK_INTERVAL;
         loop {
+            let timeout = u16::try_from(interval.as_millis()).unwrap_or(u16::MAX);
             let mut watched = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-            if matches!(poll(&mut watched, PollTimeout::from(interval)), Ok(0) | Err(_)) {
-                self.status();
+            if matches!(poll(&mut watched, PollTimeout::from(timeout)), Ok(0) | Err(_)) {
+                interval = match self.status() {
+                    SupervisorReply::Failed { .. } => RECHECK_INTERVAL,
+                    SupervisorReply::Ready { .. } | SupervisorReply::Idle => CHECK_INTERVAL,
+                };
                 continue;
             }
             let answered = listener.accept().and_then(|(stream, _)| self.answer(stream));
