@@ -6,11 +6,10 @@ mod daemon;
 mod lab;
 mod life;
 
-use daemon::{Home, create, until};
-use hostd::api::{CloneInfo, CloneState};
+use daemon::{Home, create};
+use hostd::api::CloneInfo;
 use lab::{LIMIT, Lab, PORT, PUBLIC, Page, in_private_machine};
 use life::{block_on, destroy, home, made};
-use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -116,35 +115,6 @@ fn no_process_of_a_clone_holds_a_file_of_the_host() {
                 daemon.stop().await;
             });
         }
-    });
-}
-
-/// An inspection of all clones asks no browser, but one that hangs is noticed all the same.
-#[test]
-fn a_browserd_that_hangs_is_reported_as_broken() {
-    in_private_machine("a_browserd_that_hangs_is_reported_as_broken", |lab| {
-        let home = home(lab, &[&format!("linux.browserd={}", browserd().display())]);
-        block_on(async {
-            let daemon = home.start().await;
-            let client = daemon.client().await;
-            let clone = made(&client, "hangs", &home).await;
-            let noted = fs::read_to_string(run_folder(&home, &clone).join("program")).unwrap();
-            let pid = nix::unistd::Pid::from_raw(noted.split(' ').next().unwrap().parse().unwrap());
-            let state = async |wanted: CloneState| {
-                until(&format!("the clone is {wanted:?}"), async || {
-                    life::clones(&daemon).await.iter().any(|seen| seen.state == wanted)
-                })
-                .await;
-            };
-            for (signal, wanted) in
-                [(Signal::SIGSTOP, CloneState::Broken), (Signal::SIGCONT, CloneState::Ready)]
-            {
-                nix::sys::signal::kill(pid, signal).unwrap();
-                state(wanted).await;
-            }
-            destroy(&client, &clone).await;
-            daemon.stop().await;
-        });
     });
 }
 

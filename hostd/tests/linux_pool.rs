@@ -143,8 +143,11 @@ fn a_member_with_a_killed_renderer_is_never_handed_out() {
     in_private_machine("a_member_with_a_killed_renderer_is_never_handed_out", |lab| {
         let told = std::env::var("HOSTD_TEST_CYCLES").ok();
         let rounds: u64 = told.map_or(8, |text| text.parse().expect("HOSTD_TEST_CYCLES is a number"));
-        // One member: the next create claims it.
-        let home = home(lab, &["pool.size=1", "pool.refill_percent=100"]);
+        // One member: the next create claims it. With browserd it has a tab, and so a renderer.
+        let browserd = Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("browserd");
+        assert!(browserd.is_file(), "{} is missing: cargo build -p browserd", browserd.display());
+        let browserd = format!("linux.browserd={}", browserd.display());
+        let home = home(lab, &[&browserd, "pool.size=1", "pool.refill_percent=100"]);
         block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
