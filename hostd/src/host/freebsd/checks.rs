@@ -112,7 +112,7 @@ impl FreebsdState {
         let foreign: Vec<&str> = bridge
             .members
             .keys()
-            .filter(|member| self.network.slot_of(&self.slots, member).is_none())
+            .filter(|member| self.network.slot_of_name(&self.slots, member).is_none())
             .map(String::as_str)
             .collect();
         let open: Vec<&str> = bridge

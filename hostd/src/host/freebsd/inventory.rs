@@ -58,10 +58,16 @@ impl FreebsdState {
         let wanted = |part| parts.contains(&part);
         // A process is attributed by its jail, so both lists are needed.
         let processes = wanted(Part::Processes) && wanted(Part::Jail);
+        let interfaces = async {
+            match only {
+                Some(names) => self.interfaces_for(names).await,
+                None => self.interfaces().await,
+            }
+        };
         let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
             when(wanted(Part::Storage), self.datasets(only)),
             when(wanted(Part::Jail), self.jails()),
-            when(wanted(Part::Network), self.interfaces()),
+            when(wanted(Part::Network), interfaces),
             when(wanted(Part::Egress), self.members()),
             when(wanted(Part::Limits), self.limits()),
             when(processes, self.processes()),
@@ -154,7 +160,7 @@ impl FreebsdState {
         slots.extend(lists.jails.iter().flatten().filter_map(|jail| by_name(&jail.name)));
         slots.extend(lists.limits.iter().flatten().filter_map(|(name, _)| by_name(name)));
         let interfaces = lists.interfaces.iter().flatten();
-        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(known, &interface.name)));
+        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(known, interface)));
         let members = lists.members.iter().flatten();
         slots.extend(members.filter_map(|member| known.slot_of_address(member.addr())));
         for mount in lists.mounts.iter().flatten() {
