@@ -116,11 +116,28 @@ impl FreebsdState {
 
     pub(super) async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let lists = self.lists(parts, Some(names)).await?;
+        self.storage_is_visible(names, &lists)?;
         let mut seen = self.slot(names, &lists);
         if parts.contains(&Part::Service) {
             seen.service_ready = self.is_ready(names).await;
         }
         Ok(seen)
+    }
+
+    /// Check that an absent dataset is really absent. While the zpool is not imported, `zfs` reports the same for every
+    /// dataset, but then the datasets' parent is not mounted either.
+    fn storage_is_visible(&self, names: &SlotNames, lists: &HostLists) -> HostResult<()> {
+        let (Some(datasets), Some(mounts)) = (&lists.datasets, &lists.mounts) else { return Ok(()) };
+        let parent = &self.config.pool.parent_dataset;
+        if datasets.get(&names.dataset).is_some() || mounts.iter().any(|mount| mount.source == *parent) {
+            return Ok(());
+        }
+        Err(HostError::new(
+            HostErrorKind::NotReady,
+            parent,
+            format!("it is not mounted, so it is not known whether {} exists", names.dataset),
+            "import the zpool and mount the dataset: zpool import, zfs mount",
+        ))
     }
 
     pub(super) async fn inventory(&self) -> HostResult<Inventory> {
