@@ -34,6 +34,8 @@ pub struct World {
     pub holds: Vec<Hold>,
     /// Jails that stay dying after their end, for so many looks.
     pub lingering: BTreeMap<String, u32>,
+    /// Permanent ARP entries: Ethernet address and interface by IPv4 address.
+    pub arp: BTreeMap<String, (String, u64)>,
     /// `ifconfig -a` tears the rows of interfaces that are made, renamed or destroyed at the same time.
     pub tears: bool,
     /// Interfaces that were destroyed since the last list: it may still show their first lines.

@@ -295,3 +295,27 @@ fn an_interface_that_somebody_renamed_goes_with_its_clone() {
         lab.nobody_did_wrong();
     });
 }
+
+#[test]
+fn every_slot_has_a_permanent_arp_entry_also_after_the_bridge_was_lost() {
+    in_private_machine("every_slot_has_a_permanent_arp_entry_also_after_the_bridge_was_lost", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let entries = || lab.machine.world().arp;
+        lab.until("the entries are set", || (entries().len() == 900).then_some(()));
+        assert_eq!(entries()["10.87.64.16"].0, "02:0b:0a:57:40:10");
+        let clone = daemon.create("arp");
+        let calls = lab.machine.calls();
+        let attached = calls.iter().any(|run| {
+            run.line() == "ifconfig bridge72 addm e0a_bt001 private e0a_bt001 static e0a_bt001 02:0b:0a:57:40:10"
+        });
+        assert!(attached, "the bridge's entry is static");
+        daemon.destroy(&clone).unwrap();
+        lab.machine.run("ifconfig bridge72 destroy");
+        assert!(entries().is_empty());
+        lab.machine.run("ifconfig bridge create name bridge72");
+        lab.machine.run("ifconfig bridge72 inet 10.87.64.1/22 up");
+        lab.until("the entries are set again", || (entries().len() == 900).then_some(()));
+        lab.nobody_did_wrong();
+    });
+}

@@ -143,10 +143,15 @@ impl FreebsdState {
     pub(super) async fn inventory(&self) -> HostResult<Inventory> {
         let snapshot = &self.config.host.snapshot;
         let template = async { Ok(self.storage.check_template(snapshot).await) };
-        let (lists, findings, template) =
-            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template)?;
+        let (lists, findings, template, unset_arp) =
+            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template, self.unset_arp())?;
         let interfaces = lists.interfaces.as_deref().unwrap_or_default();
-        let egress = self.judge(&findings, self.network.bridge(interfaces));
+        let bridge = self.network.bridge(interfaces);
+        let egress = self.judge(&findings, bridge);
+        // Without the bridge there is no network that the entries could belong to.
+        if !unset_arp.is_empty() && bridge.is_some() {
+            self.set_arp().await?;
+        }
         let mut clones = BTreeMap::new();
         for slot in self.used_slots(&lists) {
             let seen = self.slot(&self.slots.names(slot), &lists);

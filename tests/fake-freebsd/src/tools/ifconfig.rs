@@ -215,6 +215,13 @@ fn one(
             bridge(world, jid, name, verb, member)?;
             Ok(1)
         }
+        ("static", Some(member)) => {
+            bridge(world, jid, name, verb, member)?;
+            match rest.get(1) {
+                Some(address) if address.split(':').count() == 6 => Ok(2),
+                _ => unknown(world),
+            }
+        }
         ("alias", _) => Ok(0),
         _ => unknown(world),
     }
@@ -242,6 +249,7 @@ fn bridge(world: &mut World, jid: u32, name: &str, verb: &str, member: &str) -> 
     let request = match verb {
         "addm" => "BRDGADD",
         "deletem" => "BRDGDEL",
+        "static" => "BRDGSADDR",
         _ => "BRDGGIFFLGS",
     };
     let failed = |why: &str| Err(Said::err(1, format!("ifconfig: {request} {member}: {why}\n")));
@@ -262,6 +270,8 @@ fn bridge(world: &mut World, jid: u32, name: &str, verb: &str, member: &str) -> 
             Some(_) => {}
             None => return failed("No such file or directory"),
         },
+        "static" if members.contains_key(&id) => {}
+        "static" => return failed("No such file or directory"),
         _ => match members.get_mut(&id) {
             Some(private) => *private = verb == "private",
             None => return failed("No such file or directory"),
