@@ -307,7 +307,8 @@ fn every_slot_has_a_permanent_arp_entry_also_after_the_bridge_was_lost() {
         let clone = daemon.create("arp");
         let calls = lab.machine.calls();
         let attached = calls.iter().any(|run| {
-            run.line() == "ifconfig bridge72 addm e0a_bt001 private e0a_bt001 static e0a_bt001 02:0b:0a:57:40:10"
+            run.line()
+                == "ifconfig bridge72 addm e0a_bt001 private e0a_bt001 static e0a_bt001 02:0b:0a:57:40:10"
         });
         assert!(attached, "the bridge's entry is static");
         daemon.destroy(&clone).unwrap();

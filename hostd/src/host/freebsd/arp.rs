@@ -87,7 +87,10 @@ impl FreebsdState {
             Ok([]) => finding(Severity::Ok, "every slot has its permanent entry".into(), ""),
             Ok([first, rest @ ..]) => finding(
                 Severity::Error,
-                format!("{first} and {} more have no permanent entry: a clone's root can take them", rest.len()),
+                format!(
+                    "{first} and {} more have no permanent entry: a clone's root can take them",
+                    rest.len()
+                ),
                 &format!("arp -f {}", self.arp_file().display()),
             ),
             Err(error) => finding(Severity::Error, chain(error), &error.hint),

@@ -108,8 +108,21 @@ impl Toolbox {
 
     /// The tools that this configuration needs.
     fn needed(&self, driver: JailDriver) -> Vec<&Tool> {
-        let Toolbox { arp, bastille, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount } =
-            self;
+        let Toolbox {
+            arp,
+            bastille,
+            ifconfig,
+            jail,
+            jexec,
+            jls,
+            kill,
+            mount,
+            pfctl,
+            ps,
+            rctl,
+            sysctl,
+            umount,
+        } = self;
         let mut all = vec![arp, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
         if driver == JailDriver::Bastille {
             all.push(bastille);

@@ -12,7 +12,8 @@ fn every_recorded_list_of_interfaces_is_read() {
         if !run.stdout.contains(": flags=") {
             continue;
         }
-        let found = interfaces::read(&run.stdout, &run.stderr).unwrap_or_else(|error| panic!("{}: {error}", run.command));
+        let found = interfaces::read(&run.stdout, &run.stderr)
+            .unwrap_or_else(|error| panic!("{}: {error}", run.command));
         let headers = run.stdout.lines().filter(|line| line.contains(": flags=") && !line.starts_with('\t'));
         assert_eq!(found.len(), headers.count(), "{}", run.command);
         read += 1;
