@@ -157,7 +157,7 @@ fn without_identity(line: &str) -> String {
 }
 
 fn is_inspection(line: &str) -> bool {
-    ["zfs get", "jls", "ifconfig -a", "pfctl -s", "pfctl -v", "ps ", "mount -p", "sysctl"]
+    ["arp -an", "zfs get", "jls", "ifconfig -a", "pfctl -s", "pfctl -v", "ps ", "mount -p", "sysctl"]
         .iter()
         .any(|look| line.starts_with(look))
         || line == "rctl"
