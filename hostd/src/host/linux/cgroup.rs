@@ -4,7 +4,8 @@
 //! below a unit with `Delegate=`, so that systemd does not write there. That unit is `hostd-clones.service`; its only
 //! process keeps the unit alive. Without systemd, or without that unit, the parent is a cgroup `hostd` at the root.
 
-use super::{files, mounts};
+use super::files;
+use super::mounts::MountTable;
 use crate::api::Limits;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const PERIOD: u64 = 100_000;
 
 /// The parent of the clones' cgroups with its controllers enabled, or why there is none.
 pub(super) fn find_parent(configured: &Path) -> Result<PathBuf, String> {
-    let mounts = mounts::all().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
+    let mounts = MountTable::read().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
     let root = mounts
         .iter()
         .find(|mount| mount.kind == "cgroup2" && has_controllers(&mount.at, "cgroup.controllers"))

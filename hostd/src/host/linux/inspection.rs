@@ -4,8 +4,9 @@
 //! inspection into [`HostState`]. The rest is read per clone.
 
 use super::errors::ErrorContext;
+use super::mounts::MountTable;
 use super::network::LinkTable;
-use super::{LinuxHostState, cgroup, egress, jail, mounts, network, processes};
+use super::{LinuxHostState, cgroup, egress, jail, network, processes};
 use crate::host::zfs::datasets::Datasets;
 use crate::host::{HostResult, Inventory, ObservedClone, Part};
 use crate::slot::{Slot, SlotNames};
@@ -15,7 +16,7 @@ use std::net::IpAddr;
 
 /// What the kernel lists for all slots together, or for the one slot that is inspected.
 pub(super) struct HostState {
-    mounts: Vec<mounts::Mount>,
+    mounts: MountTable,
     /// Empty unless the storage is ZFS.
     datasets: Datasets,
     /// `None`: neither the network nor egress is inspected.
@@ -106,7 +107,7 @@ impl LinuxHostState {
                 .storage
                 .mounts(only)
                 .map_err(|error| what.failed("the mounts cannot be listed", error))?,
-            false => Vec::new(),
+            false => MountTable::default(),
         };
         let began = self.egress.moment();
         let links = match wanted(Part::Network) || wanted(Part::Egress) {
