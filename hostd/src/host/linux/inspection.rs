@@ -114,9 +114,10 @@ impl LinuxHostState {
             true => Some(LinkTable::read(only)?),
             false => None,
         };
-        let members = match wanted(Part::Egress) {
-            true => self.egress.members()?,
-            false => BTreeSet::new(),
+        let members = match (wanted(Part::Egress), only) {
+            (true, Some(names)) => self.egress.members_of(names)?,
+            (true, None) => self.egress.members()?,
+            (false, _) => BTreeSet::new(),
         };
         let mut host = HostState { mounts, datasets, links, members, tracked: BTreeSet::new() };
         if wanted(Part::Egress) {
