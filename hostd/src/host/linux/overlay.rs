@@ -141,8 +141,8 @@ impl Overlay {
     ) -> io::Result<Option<ObservedStorage>> {
         let (folder, store) = (self.folder(names), self.store(names));
         let overlay = mounts.at(&folder);
-        let exists = |path: &Path| path.symlink_metadata().is_ok();
-        if !exists(&store) && !exists(&folder) {
+        let of_store = store.symlink_metadata();
+        if of_store.is_err() && folder.symlink_metadata().is_err() {
             return Ok(None);
         }
         let disk = store.join(DISK);
@@ -158,7 +158,7 @@ impl Overlay {
             },
             Err(why) => (Identity::Foreign(why), None, false),
         };
-        let age = store.symlink_metadata().and_then(|meta| meta.modified()).ok();
+        let age = of_store.and_then(|meta| meta.modified()).ok();
         let upper = disk.join("upper");
         let mounted = bounded
             && overlay
@@ -380,13 +380,12 @@ fn options(lower: &Path, upper: &Path, work: &Path) -> Option<String> {
 /// Inner `Err`: the label cannot be parsed. `None`: there is none.
 fn read_label(store: &Path) -> io::Result<Result<Option<Label>, String>> {
     let path = store.join(LABEL);
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|error| format!("{}: {error}", path.display()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
-        Err(error) => Err(error),
-    }
+    Ok(match files::read_small(&path)? {
+        Some(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        None => Ok(None),
+    })
 }
 
 pub(super) fn unmount(mount_point: &Path, how: Unmount) -> io::Result<()> {
