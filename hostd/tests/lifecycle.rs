@@ -1,4 +1,4 @@
-//! The lifecycle as callers and operators know it, on the fake host.
+//! The behaviour of the lifecycle for callers and operators, on the fake host.
 #![allow(clippy::unwrap_used)]
 
 mod rig;
@@ -27,7 +27,7 @@ fn audit_lines(rig: &Rig) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn a_clone_is_made_and_taken_away() {
+fn a_clone_is_created_and_destroyed() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let created = rig.create("one").await.unwrap();
@@ -56,7 +56,7 @@ fn a_clone_is_made_and_taken_away() {
 }
 
 #[test]
-fn every_change_has_a_line_before_and_after() {
+fn every_change_has_an_audit_line_before_and_after() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("one").await.unwrap().clone;
@@ -95,7 +95,7 @@ fn every_change_has_a_line_before_and_after() {
 }
 
 #[test]
-fn what_the_timer_takes_is_audited_too() {
+fn reaps_by_the_timer_are_audited() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.create("one").await.unwrap();
@@ -112,7 +112,7 @@ fn what_the_timer_takes_is_audited_too() {
 }
 
 #[test]
-fn without_an_audit_line_nothing_is_done() {
+fn without_an_audit_line_there_is_no_effect() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.paths.audit = "/dev/full".into()).await;
         let calls = rig.host.calls();
@@ -126,7 +126,7 @@ fn without_an_audit_line_nothing_is_done() {
 }
 
 #[test]
-fn without_a_record_nothing_is_begun() {
+fn without_a_record_there_is_no_effect() {
     on_paused_time(async {
         let rig = Rig::new().await;
         std::fs::remove_dir_all(rig.config.paths.state.join("records")).unwrap();
@@ -140,7 +140,7 @@ fn without_a_record_nothing_is_begun() {
 }
 
 #[test]
-fn the_same_request_at_once_makes_one_clone() {
+fn identical_concurrent_requests_create_one_clone() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -159,7 +159,7 @@ fn the_same_request_at_once_makes_one_clone() {
 }
 
 #[test]
-fn a_failed_create_fails_for_everybody_who_waits_and_can_be_tried_again() {
+fn a_failed_create_fails_for_all_joined_callers_and_can_be_retried() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -195,7 +195,7 @@ fn a_lease_is_renewed_and_never_shortened() {
         short.deadline_seconds = Some(5);
         let short = rig.engine.create(&caller(1000), short, None).await.unwrap();
         assert_eq!(short.clone.deadline_seconds_left, Some(1800));
-        // The renewal is on disk.
+        // The renewed deadline is on disk.
         let mut rig = rig;
         rig.restart().await;
         rig.clock.advance(Duration::from_secs(1700));
@@ -210,7 +210,7 @@ fn a_lease_is_renewed_and_never_shortened() {
 }
 
 #[test]
-fn lives_are_capped_and_zero_is_refused() {
+fn deadlines_are_capped_and_zero_is_refused() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let mut wish = request("long");
@@ -225,7 +225,7 @@ fn lives_are_capped_and_zero_is_refused() {
 }
 
 #[test]
-fn a_request_id_stands_for_one_request() {
+fn a_request_id_identifies_one_request() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.create("mine").await.unwrap();
@@ -261,7 +261,7 @@ fn a_request_id_stands_for_one_request() {
 }
 
 #[test]
-fn a_late_destroy_cannot_hit_the_next_clone() {
+fn a_late_destroy_cannot_destroy_the_next_clone() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.last_slot = 1).await;
         let first = rig.create("first").await.unwrap().clone;
@@ -277,7 +277,7 @@ fn a_late_destroy_cannot_hit_the_next_clone() {
 }
 
 #[test]
-fn clones_belong_to_their_owners() {
+fn only_the_owner_or_an_operator_may_use_a_clone() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("mine").await.unwrap().clone;
@@ -294,7 +294,7 @@ fn clones_belong_to_their_owners() {
 }
 
 #[test]
-fn full_hosts_and_tenants_say_when_to_come_back() {
+fn refusals_by_caps_say_when_to_retry() {
     on_paused_time(async {
         let rig = Rig::with(|config| {
             config.server.max_clones = 3;
@@ -322,7 +322,7 @@ fn full_hosts_and_tenants_say_when_to_come_back() {
 }
 
 #[test]
-fn the_slot_freed_longest_ago_is_taken_first() {
+fn the_slot_freed_longest_ago_is_claimed_first() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let mut clones = Vec::new();
@@ -347,7 +347,7 @@ fn the_slot_freed_longest_ago_is_taken_first() {
 }
 
 #[test]
-fn a_name_can_be_asked_for() {
+fn a_name_can_be_requested() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let ask = |id: &str, name: &str| {
@@ -368,13 +368,13 @@ fn a_name_can_be_asked_for() {
 }
 
 #[test]
-fn foreign_slots_are_passed_over() {
+fn slots_with_foreign_objects_are_skipped() {
     on_paused_time(async {
         let rig = Rig::new().await;
         for (number, part) in [(1, Part::Storage), (2, Part::Jail), (3, Part::Network)] {
             assert!(rig.host.plant_foreign(slot(number), part));
         }
-        // Nobody has looked at the host since: the create itself has to notice.
+        // The host was not inspected since: the create's own inspection has to find it.
         assert_eq!(rig.create("a").await.unwrap().clone.name.as_str(), "browsertask004");
         rig.engine.reconcile_now().await;
         let states = rig.states();
@@ -397,7 +397,7 @@ fn stale_interfaces_of_the_slot_are_cleared_first() {
 }
 
 #[test]
-fn different_clones_are_made_in_parallel_and_one_clones_operations_queue() {
+fn different_clones_are_created_in_parallel_and_operations_on_one_clone_queue() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.set_latency(Duration::from_millis(100));
@@ -417,7 +417,7 @@ fn different_clones_are_made_in_parallel_and_one_clones_operations_queue() {
         assert!(!first.unwrap().already_gone && !second.unwrap().already_gone, "both saw the same destroy");
         assert_eq!(rig.host.calls() - calls, single, "the second call joined the first");
 
-        // A renewal behind a destroy waits for it, and then finds the request finished.
+        // A renewal waits for the destroy before it, and then the request is finished.
         let (gone, late) =
             tokio::join!(biased; rig.destroy(&four[1].as_ref().unwrap().clone), rig.create("c"));
         gone.unwrap();
@@ -426,7 +426,7 @@ fn different_clones_are_made_in_parallel_and_one_clones_operations_queue() {
 }
 
 #[test]
-fn everybody_who_waits_hears_of_the_progress() {
+fn all_joined_callers_receive_progress() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -457,7 +457,7 @@ fn everybody_who_waits_hears_of_the_progress() {
 }
 
 #[test]
-fn the_timer_takes_a_clone_when_its_deadline_passes() {
+fn the_timer_reaps_a_clone_when_its_deadline_passes() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.lifecycle.reconcile_interval_ms = 3_600_000).await;
         let timers = tokio::spawn(rig.engine.clone().run_timers());
@@ -480,7 +480,7 @@ fn the_timer_takes_a_clone_when_its_deadline_passes() {
 }
 
 #[test]
-fn a_stopping_daemon_finishes_what_runs_and_begins_nothing() {
+fn a_stopping_daemon_finishes_running_operations_and_starts_none() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.set_latency(Duration::from_millis(500));
@@ -499,7 +499,7 @@ fn a_stopping_daemon_finishes_what_runs_and_begins_nothing() {
 }
 
 #[test]
-fn a_stopping_daemon_does_not_wait_for_ever_and_the_record_tells() {
+fn a_stopping_daemon_waits_for_a_bounded_time_and_leaves_a_record() {
     on_paused_time(async {
         let mut rig = Rig::with(|config| {
             config.lifecycle.shutdown_grace_seconds = 2;
@@ -519,7 +519,7 @@ fn a_stopping_daemon_does_not_wait_for_ever_and_the_record_tells() {
 }
 
 #[test]
-fn without_rules_no_clone_is_made_and_members_come_back_with_them() {
+fn without_firewall_rules_creates_are_refused_and_members_return_with_the_rules() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -545,7 +545,7 @@ fn without_rules_no_clone_is_made_and_members_come_back_with_them() {
 }
 
 #[test]
-fn a_missing_template_is_named() {
+fn a_missing_template_is_named_in_the_error() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let mut wish = request("a");
@@ -558,7 +558,7 @@ fn a_missing_template_is_named() {
 }
 
 #[test]
-fn a_lie_at_any_step_is_seen_and_named() {
+fn a_step_that_reports_false_success_is_found_by_inspection() {
     on_paused_time(async {
         let steps = [
             (HostCall::EnsureStorage, "storage"),
@@ -581,7 +581,7 @@ fn a_lie_at_any_step_is_seen_and_named() {
 }
 
 #[test]
-fn failures_have_the_code_of_their_kind() {
+fn host_failures_map_to_their_error_codes() {
     on_paused_time(async {
         for (kind, code) in [
             (FaultKind::FailBefore(HostErrorKind::NoSpace), ErrorCode::DiskFull),
@@ -600,7 +600,7 @@ fn failures_have_the_code_of_their_kind() {
 }
 
 #[test]
-fn what_the_cleanup_could_not_do_stands_beside_the_first_error() {
+fn rollback_errors_are_reported_beside_the_first_error() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.inject(Fault::once(HostCall::EnsureService, FaultKind::FailAfter(HostErrorKind::Failed)));
@@ -618,7 +618,7 @@ fn what_the_cleanup_could_not_do_stands_beside_the_first_error() {
 }
 
 #[test]
-fn a_mount_that_wont_go_is_recorded_and_retried() {
+fn a_busy_mount_is_recorded_and_retried() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -661,7 +661,7 @@ fn only_a_clone_being_destroyed_is_force_unmounted() {
 }
 
 #[test]
-fn a_mount_under_somebody_elses_jail_stays_recorded_until_that_is_stopped() {
+fn a_mount_below_a_foreign_jail_stays_recorded_until_that_jail_stops() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -688,7 +688,7 @@ fn a_mount_under_somebody_elses_jail_stays_recorded_until_that_is_stopped() {
     });
 }
 
-/// The steps of a create as its caller hears of them.
+/// The steps of a create, in the order in which its caller is told.
 async fn heard(rig: &Rig) -> (Result<CreateResult, RpcError>, Vec<(String, ProgressState)>) {
     let steps = Arc::new(Mutex::new(Vec::new()));
     let heard = steps.clone();
@@ -699,12 +699,12 @@ async fn heard(rig: &Rig) -> (Result<CreateResult, RpcError>, Vec<(String, Progr
 }
 
 #[test]
-fn parts_that_do_not_need_each_other_are_made_at_the_same_time() {
+fn independent_steps_run_in_parallel() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.make_parts_at_once();
         rig.host.set_latency(Duration::from_millis(10));
-        // The browser comes up while its way out is still being granted.
+        // The browser starts while egress is being granted.
         rig.host.inject(Fault::once(HostCall::EnsureEgress, FaultKind::Delay(Duration::from_secs(1))));
         let (made, steps) = heard(&rig).await;
         let clone = made.unwrap().clone;
@@ -732,7 +732,7 @@ fn parts_that_do_not_need_each_other_are_made_at_the_same_time() {
 }
 
 #[test]
-fn what_is_under_way_is_waited_for_before_it_is_taken_away() {
+fn running_steps_are_awaited_before_the_rollback() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.host.make_parts_at_once();
@@ -754,7 +754,7 @@ fn what_is_under_way_is_waited_for_before_it_is_taken_away() {
 }
 
 #[test]
-fn what_is_in_a_slot_is_shown_when_its_record_goes() {
+fn objects_in_a_slot_are_listed_after_its_record_is_removed() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -769,7 +769,7 @@ fn what_is_in_a_slot_is_shown_when_its_record_goes() {
 }
 
 #[test]
-fn stubborn_storage_is_moved_aside_and_still_goes() {
+fn busy_storage_is_moved_aside_and_destroyed_later() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.last_slot = 1).await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -790,7 +790,7 @@ fn stubborn_storage_is_moved_aside_and_still_goes() {
 }
 
 #[test]
-fn busy_for_a_while_is_waited_for() {
+fn temporarily_busy_storage_is_retried() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -820,7 +820,7 @@ fn a_dying_jail_keeps_its_slot_in_quarantine() {
 }
 
 #[test]
-fn a_dry_run_explains_every_clone_and_touches_none() {
+fn a_dry_run_explains_every_decision_and_changes_nothing() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.create("stays").await.unwrap();
@@ -853,7 +853,7 @@ fn a_dry_run_explains_every_clone_and_touches_none() {
 }
 
 #[test]
-fn reaping_by_name_looks_at_that_clone_alone() {
+fn reaping_by_name_concerns_that_clone_alone() {
     on_paused_time(async {
         let rig = Rig::new().await;
         for id in ["a", "b"] {
@@ -874,7 +874,7 @@ fn reaping_by_name_looks_at_that_clone_alone() {
 }
 
 #[test]
-fn a_lost_state_folder_hides_nothing_and_empties_nothing() {
+fn after_loss_of_the_state_folder_clones_are_listed_and_not_reaped() {
     on_paused_time(async {
         let mut rig = Rig::new().await;
         for number in 0..SLOTS {
@@ -910,7 +910,7 @@ fn a_lost_state_folder_hides_nothing_and_empties_nothing() {
 }
 
 #[test]
-fn an_orphan_is_destroyed_by_an_operator_who_knows_its_mark() {
+fn an_operator_can_destroy_an_orphan_by_its_identity() {
     on_paused_time(async {
         let mut rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -938,7 +938,7 @@ fn a_reboot_ends_every_clone() {
 }
 
 #[test]
-fn a_jail_that_died_by_itself_is_shown_and_left_to_its_owner() {
+fn a_clone_whose_jail_died_is_listed_as_broken_and_not_reaped() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -956,7 +956,7 @@ fn a_jail_that_died_by_itself_is_shown_and_left_to_its_owner() {
 }
 
 #[test]
-fn nothing_is_taken_because_the_wall_clock_jumped() {
+fn a_jump_of_the_wall_clock_reaps_nothing() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.create("a").await.unwrap();

@@ -1,4 +1,4 @@
-//! The warm pool on the fake host: what a claim is, and everything that can come between.
+//! The warm pool on the fake host: binds, and everything that can race with them.
 #![allow(clippy::unwrap_used)]
 
 mod rig;
@@ -33,7 +33,7 @@ async fn ask(rig: &Rig, wish: CreateParams) -> Result<CreateResult, RpcError> {
 }
 
 #[test]
-fn a_create_takes_a_member() {
+fn a_create_binds_a_member() {
     on_paused_time(async {
         let rig = with_pool(2, |_| {}).await;
         let members = rig.members();
@@ -66,7 +66,7 @@ fn a_create_takes_a_member() {
 }
 
 #[test]
-fn a_used_clone_never_returns() {
+fn a_clone_with_an_owner_never_returns_to_the_pool() {
     on_paused_time(async {
         let rig = with_pool(1, |_| {}).await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -111,7 +111,7 @@ fn ready_members_go_first() {
 }
 
 #[test]
-fn two_claims_for_the_last_member() {
+fn two_creates_for_the_last_member() {
     on_paused_time(async {
         let rig = with_pool(1, |_| {}).await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -127,7 +127,7 @@ fn two_claims_for_the_last_member() {
 }
 
 #[test]
-fn the_same_request_twice_is_one_clone() {
+fn identical_requests_bind_one_member() {
     on_paused_time(async {
         let rig = with_pool(2, |_| {}).await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -143,7 +143,7 @@ fn the_same_request_twice_is_one_clone() {
 }
 
 #[test]
-fn a_member_whose_browser_died_is_passed_over() {
+fn a_member_whose_browser_died_is_not_bound() {
     on_paused_time(async {
         for flavors in [vec![Flavor::Ready], vec![Flavor::Basic]] {
             let basic = flavors == [Flavor::Basic];
@@ -156,7 +156,7 @@ fn a_member_whose_browser_died_is_passed_over() {
             let taken = rig.create("a").await.unwrap();
             assert_eq!(launch(&taken), if basic { Launch::Basic } else { Launch::Warm });
             assert_ne!(taken.clone.name, rig.engine.slots().name(dead));
-            // The dead one goes by itself.
+            // The broken member is drained without a call.
             rig.settle().await;
             assert!(rig.members().is_empty());
             assert_eq!(rig.check_settled("the dead one is gone"), 1);
@@ -191,7 +191,7 @@ fn no_two_records_ever_name_one_request() {
 }
 
 #[test]
-fn a_template_that_changed_is_never_handed_out() {
+fn members_of_a_changed_template_are_not_bound() {
     on_paused_time(async {
         let rig = with_pool(2, |_| {}).await;
         rig.host.remake_template(&rig.config.host.snapshot);
@@ -214,7 +214,7 @@ fn a_template_that_changed_is_never_handed_out() {
 }
 
 #[test]
-fn a_template_that_changes_while_a_member_is_made_makes_it_an_old_one() {
+fn a_member_created_during_a_template_change_counts_as_outdated() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.size = 1).await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -231,7 +231,7 @@ fn a_template_that_changes_while_a_member_is_made_makes_it_an_old_one() {
 }
 
 #[test]
-fn a_claim_races_a_drain() {
+fn a_bind_races_a_drain() {
     on_paused_time(async {
         let (mut warm, mut cold) = (0, 0);
         for delay in 0..40 {
@@ -240,7 +240,7 @@ fn a_claim_races_a_drain() {
             let member = rig.list().into_values().next().unwrap();
             let drain = async {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                // Fails when the claim was first: then it is somebody's, and the operator meant the member.
+                // Fails if the bind was first: then the clone has an owner, and the operator meant the member.
                 let _ = rig.engine.destroy(&operator(), params(&member), None).await;
             };
             let claim = async {
@@ -249,7 +249,7 @@ fn a_claim_races_a_drain() {
             };
             let ((), claimed) = tokio::join!(drain, claim);
             match claimed.clone.launch {
-                // The operator's destroy named exactly this clone, and came later.
+                // The operator's destroy named this clone and came after the bind.
                 Some(Launch::Warm) => warm += 1,
                 _ => {
                     cold += 1;
@@ -266,14 +266,14 @@ fn a_claim_races_a_drain() {
 }
 
 #[test]
-fn a_claim_races_the_timer() {
+fn a_bind_races_the_timer() {
     on_paused_time(async {
         let (mut warm, mut cold) = (0, 0);
         for delay in 0..60 {
             let rig = with_pool(1, |_| {}).await;
             rig.host.set_latency(Duration::from_millis(4));
             rig.host.remove_interface(slot(1));
-            // The timer sees that it is broken and drains it; the claim may come before, between and after.
+            // The timer finds it broken and drains it. The bind may come before, during or after that.
             let timer = async {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 rig.engine.reconcile_now().await;
@@ -332,7 +332,7 @@ fn stopping_drains_the_pool_and_nothing_else() {
 }
 
 #[test]
-fn members_outlive_a_crash_if_they_are_well() {
+fn working_members_survive_a_crash_of_the_daemon() {
     on_paused_time(async {
         let mut rig = with_pool(3, |_| {}).await;
         let before = rig.list();
@@ -356,7 +356,7 @@ fn members_outlive_a_crash_if_they_are_well() {
 }
 
 #[test]
-fn a_clone_that_was_bound_and_never_woken_wakes_at_the_next_start() {
+fn a_bound_clone_that_was_not_thawed_is_thawed_by_the_next_start() {
     on_paused_time(async {
         let mut rig = with_pool(1, |_| {}).await;
         let member = rig.members().remove(0);
@@ -375,7 +375,7 @@ fn a_clone_that_was_bound_and_never_woken_wakes_at_the_next_start() {
 }
 
 #[test]
-fn a_crash_while_a_member_is_made_leaves_nothing() {
+fn a_crash_during_the_create_of_a_member_leaves_nothing() {
     on_paused_time(async {
         let mut rig = Rig::with(|config| config.pool.size = 1).await;
         rig.host.inject(Fault::once(HostCall::EnsureJail, FaultKind::Crash(When::After)));
@@ -403,7 +403,7 @@ fn a_reboot_ends_every_member() {
 }
 
 #[test]
-fn limits_are_applied_where_the_host_can() {
+fn limits_are_changed_at_the_bind_if_the_host_can() {
     on_paused_time(async {
         let rig = with_pool(3, |_| {}).await;
         let mut wish = request("a");
@@ -439,7 +439,7 @@ fn limits_are_applied_where_the_host_can() {
 }
 
 #[test]
-fn another_snapshot_is_made() {
+fn another_snapshot_is_an_ordinary_create() {
     on_paused_time(async {
         let rig = with_pool(1, |_| {}).await;
         let mut wish = request("a");
@@ -451,7 +451,7 @@ fn another_snapshot_is_made() {
 }
 
 #[test]
-fn a_member_can_be_asked_for_by_name() {
+fn a_member_can_be_requested_by_name() {
     on_paused_time(async {
         let rig = with_pool(2, |_| {}).await;
         let [first, second] = rig.members().try_into().unwrap();
@@ -469,7 +469,7 @@ fn a_member_can_be_asked_for_by_name() {
 }
 
 #[test]
-fn the_pool_never_takes_a_place_that_somebody_needs() {
+fn a_member_is_evicted_when_a_caller_needs_its_slot() {
     on_paused_time(async {
         let rig = with_pool(2, |config| config.server.max_clones = 3).await;
         let other = |id: &str| {
@@ -491,7 +491,7 @@ fn the_pool_never_takes_a_place_that_somebody_needs() {
 }
 
 #[test]
-fn the_pool_never_takes_the_last_slot() {
+fn the_pool_never_uses_the_last_slot() {
     on_paused_time(async {
         let rig = with_pool(2, |config| config.pool.last_slot = 3).await;
         assert_eq!(rig.members().len(), 2);
@@ -506,7 +506,7 @@ fn the_pool_never_takes_the_last_slot() {
 }
 
 #[test]
-fn caps_count_what_is_claimed_and_hold_for_claims_at_once() {
+fn caps_count_bound_clones_and_hold_for_concurrent_creates() {
     on_paused_time(async {
         let rig = with_pool(3, |config| config.server.max_clones_per_tenant = 1).await;
         rig.host.set_latency(Duration::from_millis(10));
@@ -523,7 +523,7 @@ fn caps_count_what_is_claimed_and_hold_for_claims_at_once() {
 }
 
 #[test]
-fn members_that_nobody_took_are_replaced() {
+fn members_that_are_too_old_are_replaced() {
     on_paused_time(async {
         let rig = with_pool(1, |config| config.pool.max_age_seconds = 100).await;
         let old = rig.list().into_values().next().unwrap();
@@ -542,11 +542,11 @@ fn members_that_nobody_took_are_replaced() {
 }
 
 #[test]
-fn callers_come_first() {
+fn callers_take_precedence_over_the_refill() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.size = 1).await;
         rig.host.set_latency(Duration::from_millis(10));
-        // Begun while a caller waits, a member gets its record and nothing else until the caller has what it wants.
+        // A member whose create begins while a caller waits gets its record, and nothing else until the caller is served.
         let refill = async {
             tokio::time::sleep(Duration::from_millis(5)).await;
             rig.refill().await;
@@ -578,7 +578,7 @@ fn callers_come_first() {
 }
 
 #[test]
-fn whoever_just_got_a_clone_has_a_moment_to_itself() {
+fn the_refill_pauses_after_a_create() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.pool.size = 2).await;
         rig.refill().await;
@@ -598,11 +598,11 @@ fn whoever_just_got_a_clone_has_a_moment_to_itself() {
 }
 
 #[test]
-fn the_background_fills_the_pool_and_keeps_to_its_share() {
+fn the_refill_keeps_to_its_share_of_the_time() {
     on_paused_time(async {
         let rig = Rig::with(|config| {
             config.pool.size = 3;
-            // No limit of the host's that would hold a member back while it is made: then the pace has to.
+            // Without limits that slow the new member down, the pauses have to keep the share.
             config.clone_limits.cpu_percent = 1;
             config.pool.refill_percent = 50;
         })
@@ -623,7 +623,7 @@ fn the_background_fills_the_pool_and_keeps_to_its_share() {
 }
 
 #[test]
-fn what_is_frozen_by_hand_goes_on_and_what_waits_stands_still() {
+fn the_timer_thaws_clones_and_freezes_members() {
     on_paused_time(async {
         let rig = with_pool(1, |_| {}).await;
         let clone = rig.create("a").await.unwrap().clone;
@@ -637,7 +637,7 @@ fn what_is_frozen_by_hand_goes_on_and_what_waits_stands_still() {
 }
 
 #[test]
-fn members_are_nobodys() {
+fn members_have_no_owner() {
     on_paused_time(async {
         let rig = with_pool(1, |_| {}).await;
         let shown = rig.list().into_values().next().unwrap();
@@ -654,7 +654,7 @@ fn members_are_nobodys() {
 }
 
 #[test]
-fn a_record_that_cannot_be_written_is_no_claim() {
+fn a_member_whose_record_cannot_be_written_is_not_bound() {
     on_paused_time(async {
         let mut rig = with_pool(1, |_| {}).await;
         let records = rig.config.paths.state.join("records");
@@ -662,7 +662,7 @@ fn a_record_that_cannot_be_written_is_no_claim() {
         std::fs::rename(&records, &hidden).unwrap();
         let error = rig.create("a").await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::StateUnavailable);
-        // What is on disk then is older than what was done; the next start finds nothing of that member.
+        // The record on disk is older than the drain; the next start finds no objects of that member.
         rig.settle().await;
         std::fs::rename(&hidden, &records).unwrap();
         rig.restart().await;

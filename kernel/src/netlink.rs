@@ -25,13 +25,17 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 /// The kernel replies at once, unless it waits for one of its own locks.
 const REPLY_TIMEOUT: TimeVal = TimeVal::new(30, 0);
 /// The kernel sends at most 32 KiB of a dump in one datagram.
 const BUFFER_SIZE: usize = 64 * 1024;
-/// How often an inconsistent dump is repeated.
-const DUMP_ATTEMPTS: usize = 16;
+/// How often an inconsistent dump is repeated, at once for the first few times, then after a pause: whoever changes the
+/// table is likely to be done by then.
+const DUMP_ATTEMPTS: usize = 64;
+const ATTEMPTS_WITHOUT_PAUSE: usize = 4;
+const DUMP_PAUSE: Duration = Duration::from_millis(1);
 
 /// `struct nlmsghdr`: length, type, flags, sequence number, port ID.
 const HEADER: usize = 16;
@@ -139,7 +143,10 @@ impl Socket {
 
     /// All messages of a dump, of one moment.
     pub fn dump(&mut self, request: &Request) -> io::Result<Vec<Message>> {
-        for _ in 0..DUMP_ATTEMPTS {
+        for attempt in 0..DUMP_ATTEMPTS {
+            if attempt >= ATTEMPTS_WITHOUT_PAUSE {
+                std::thread::sleep(DUMP_PAUSE);
+            }
             if let Some(messages) = self.dump_once(request)? {
                 return Ok(messages);
             }
@@ -157,7 +164,7 @@ impl Socket {
         let mut interrupted = false;
         loop {
             for message in self.replies(&sent)? {
-                // The flag may also be on the last message alone.
+                // The flag may be on the last message alone: a change during the first and only part of a dump shows there.
                 interrupted |= message.flags & NLM_F_DUMP_INTR != 0;
                 match message.kind {
                     // A dump that fails in between ends with a negative error number.

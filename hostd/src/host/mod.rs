@@ -1,8 +1,8 @@
-//! The host behind one trait: what FreeBSD and Linux both can do for a clone, and how to look at it.
+//! The trait [`Host`]: what FreeBSD and Linux do for a clone, and how the result is inspected.
 //!
-//! Every effect has a way to observe it. The lifecycle never believes an effect's `Ok`: it looks.
-//! All effects are idempotent: ensuring what is there and removing what is absent succeed. None of
-//! them touches an object that carries another identity than the clone's own.
+//! Every effect can be inspected. The lifecycle does not trust an effect's `Ok`: success is decided by inspecting the host
+//! afterwards. All effects are idempotent: ensuring what exists and removing what is absent succeed. No effect touches an
+//! object with another identity than the clone's.
 
 pub mod command;
 #[cfg(feature = "fake-host")]
@@ -43,13 +43,13 @@ pub enum Part {
     Jail,
     /// Its processes.
     Processes,
-    /// Whether the browser service answers. It is asked, so this takes as long as it likes to answer: nothing of a clone is
-    /// left that its processes do not show.
+    /// Whether the browser service answers. A slow service makes this slow. It is not needed to find leftovers: a service
+    /// that is left shows as a process.
     Service,
 }
 
 impl Part {
-    /// Every part of which something can be left. Nobody is asked anything to look at them.
+    /// Every part that can be left behind. Their inspection does not wait for the clone.
     pub const ALL: &'static [Part] = &[
         Part::Storage,
         Part::Mounts,
@@ -75,101 +75,100 @@ impl Part {
     }
 }
 
-/// What a clone shall be.
+/// The specification of a clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneSpec {
     /// Names and addresses.
     pub names: SlotNames,
-    /// Its identity, to be marked on what is made.
+    /// Its identity, the label of its objects.
     pub clone_id: CloneId,
     /// The template's snapshot.
     pub snapshot: SnapshotName,
     /// Its limits.
     pub limits: Limits,
-    /// Its browser loads a page of its own before it is called ready, so that its owner's first page loads faster: a clone
-    /// that is made ahead has the time.
+    /// Whether its browser loads a page before it counts as ready, so that the owner's first page loads faster. Only members
+    /// of the warm pool have the time.
     pub warm_up: bool,
 }
 
-/// Whose an object is, as far as the object itself tells.
+/// The owner of an object, as the object itself shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Identity {
-    /// It carries this clone's mark.
+    /// It has this clone's label.
     Clone(CloneId),
-    /// It is of our making (our template's clone, our interface's name) but carries no mark yet.
+    /// hostd made it (a clone of the template, a slot's interface name), but it has no label yet.
     Unmarked,
-    /// It only looks like ours; the text says why it is not.
+    /// hostd did not make it. The text says why.
     Foreign(String),
 }
 
-/// A clone's files as seen.
+/// A clone's files, as inspected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedStorage {
-    /// Whose it is.
+    /// Its owner.
     pub identity: Identity,
-    /// The template's snapshot it came from.
+    /// The snapshot of the template that it was made from.
     pub snapshot: Option<SnapshotName>,
-    /// Whether it is mounted where it belongs.
+    /// Whether it is mounted at the clone's folder.
     pub mounted: bool,
-    /// How old it is, where the host can tell.
+    /// Its age, if the host knows it.
     pub age: Option<Duration>,
 }
 
-/// A clone's interfaces as seen.
+/// A clone's interfaces, as inspected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedNetwork {
-    /// Whose they are.
+    /// Their owner.
     pub identity: Identity,
-    /// Both ends there, addressed, attached and up. False: half made.
+    /// Whether both ends exist, have addresses, are attached and up.
     pub complete: bool,
 }
 
-/// A clone's jail as seen.
+/// A clone's jail, as inspected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedJail {
-    /// Whose it is.
+    /// Its owner.
     pub identity: Identity,
-    /// Stopped, but the kernel still holds something of it.
+    /// It was stopped, but the kernel has not released it yet.
     pub dying: bool,
 }
 
-/// One clone as the host shows it now.
+/// One clone, as inspected.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObservedClone {
     /// Its files.
     pub storage: Option<ObservedStorage>,
     /// Mounts below its folder.
     pub mounts: BTreeSet<String>,
-    /// Its limits, if any rule is there. What it may add to its disk is left out where the storage keeps that.
+    /// Its limits, if there are any. The disk quota is left out if the storage enforces it.
     pub limits: Option<Limits>,
-    /// How many of its processes the system ended because it was at its memory limit. Looked at with its limits.
+    /// How many of its processes the system killed because it reached its memory limit. Inspected with [`Part::Limits`].
     pub oom_kills: u64,
     /// Its interfaces.
     pub network: Option<ObservedNetwork>,
     /// Whether its address is in the table.
     pub egress: bool,
-    /// Whether the firewall still knows connections of its address.
+    /// Whether the firewall still has states of its addresses.
     pub connections: bool,
     /// Its jail. A dying one is only reported when no live one has the name.
     pub jail: Option<ObservedJail>,
-    /// Whether what runs in the jail is frozen. Looked at with [`Part::Jail`], and a host may need [`Part::Processes`] for
-    /// it too; never true without a jail.
+    /// Whether the jail is frozen. Inspected with [`Part::Jail`], and a host may need [`Part::Processes`] too. Never true
+    /// without a jail.
     pub frozen: bool,
-    /// Processes proven to be inside it. A host may leave them out when [`Part::Jail`] is not asked for too: they are
-    /// proven by the jail they are in.
+    /// Processes that are proven to be inside it. A host may leave them out if [`Part::Jail`] is not inspected too, because
+    /// the jail proves them.
     pub processes: BTreeSet<u32>,
-    /// Whether the browser service answers, which a frozen one does not. Only looked at when asked for
-    /// [`Part::Service`].
+    /// Whether the browser service answers; a frozen one does not. Only inspected with [`Part::Service`].
     pub service_ready: bool,
 }
 
 impl ObservedClone {
-    /// Nothing at all.
+    /// Whether nothing of it exists.
     pub fn is_absent(&self) -> bool {
         *self == ObservedClone::default()
     }
 
-    /// The parts that are there.
+    /// The parts that exist.
     pub fn parts(&self) -> Vec<Part> {
         let there = |part: &Part| match part {
             Part::Storage => self.storage.is_some(),
@@ -185,18 +184,18 @@ impl ObservedClone {
     }
 }
 
-/// Everything of the pool that the host shows, taken in one go.
+/// All slots, inspected together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory {
-    /// Every slot of which anything is there.
+    /// Every slot that has any object.
     pub clones: BTreeMap<Slot, ObservedClone>,
-    /// Storage that was moved aside and still has to go.
+    /// Storage that was moved aside and has to be destroyed.
     pub aside: BTreeSet<CloneId>,
-    /// How the firewall is.
+    /// The state of the firewall rules.
     pub egress: EgressHealth,
 }
 
-/// Where a clone's browser service answers.
+/// The endpoint of a clone's browser service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceEndpoint {
     /// Its address.
@@ -205,33 +204,33 @@ pub struct ServiceEndpoint {
     pub cdp_endpoint: Option<String>,
 }
 
-/// What a service says its raw CDP endpoint is, if that is at its own address and plain: a clone must not send its callers
-/// elsewhere.
-pub(crate) fn cdp_endpoint(address: SocketAddr, said: &str) -> Option<String> {
-    let id = said.strip_prefix(&format!("ws://{address}/devtools/browser/"))?;
+/// The raw CDP endpoint that a service reports, if it is well-formed and at the service's own address: a clone must not send
+/// its callers elsewhere.
+pub(crate) fn cdp_endpoint(address: SocketAddr, reported: &str) -> Option<String> {
+    let id = reported.strip_prefix(&format!("ws://{address}/devtools/browser/"))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    ((1..=64).contains(&id.len()) && id.bytes().all(plain)).then(|| said.to_owned())
+    ((1..=64).contains(&id.len()) && id.bytes().all(plain)).then(|| reported.to_owned())
 }
 
-/// How hard to pull at a mount.
+/// How to unmount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmount {
-    /// Only what is not in use.
+    /// Fails if the mount is in use.
     Gentle,
-    /// In use or not.
+    /// Also if the mount is in use.
     Force,
 }
 
-/// What kind of failure it was, as far as the lifecycle decides on it.
+/// The kind of a failure. The lifecycle's decisions depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostErrorKind {
     /// In use; may work later.
     Busy,
-    /// Something of another identity is in the way.
+    /// An object with another identity is in the way.
     Foreign,
     /// The disk or pool is full.
     NoSpace,
-    /// A command did not end in time.
+    /// A command exceeded its deadline.
     Timeout,
     /// The template or snapshot is missing or not quiescent.
     Template,
@@ -288,47 +287,48 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Result of everything the host does.
+/// The result of a host operation.
 pub type HostResult<T> = Result<T, HostError>;
 
 /// A host that can hold clones.
 ///
-/// Methods may run at the same time for different clones; the lifecycle runs at most one at a time
-/// for the same clone. A method whose future is dropped must stop its work (kill its command).
+/// Methods may run concurrently for different clones. For one clone the lifecycle runs one at a time, except for steps that
+/// [`Host::waits_for`] allows in parallel. A method whose future is dropped stops its work (kills its command) or finishes it
+/// before [`Host::settle`] returns.
 pub trait Host: Send + Sync + 'static {
-    /// The drivers at work, such as `storage` → `zfs`, for status and logs.
+    /// The drivers in use, such as `storage` → `zfs`, for status and logs.
     fn drivers(&self) -> BTreeMap<String, String>;
 
-    /// Which of these limits this host does not keep, by their names in the contract. Nobody may believe they are on.
+    /// Which of these limits this host does not enforce, by their names in the contract.
     fn limits_not_kept(&self, _: &Limits) -> Vec<String> {
         Vec::new()
     }
 
-    /// Everything a create needs, looked at one by one.
+    /// Check everything that a create needs.
     fn checks(&self) -> impl Future<Output = Vec<Finding>> + Send;
 
-    /// Prove that this snapshot of the template can be cloned now: there, quiescent, credential-free.
+    /// Verify that this snapshot of the template can be cloned: it exists, is quiescent and has no credentials.
     fn check_template(&self, snapshot: &SnapshotName) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// What this snapshot of the template is now: a text that is another one whenever a clone made of it would be another.
-    /// Asked for at every claim from the warm pool, so it must be quick. Where snapshots cannot change, their name is enough.
+    /// The version of this snapshot of the template: a text that changes whenever clones made from it would change. Every
+    /// bind asks for it, so it must be quick. If snapshots cannot change, their name is enough.
     fn template_version(&self, snapshot: &SnapshotName) -> impl Future<Output = HostResult<String>> + Send {
         let named = snapshot.to_string();
         async move { Ok(named) }
     }
 
-    /// Look at the whole pool. The number of commands must not depend on the number of clones.
+    /// Inspect all slots. The number of commands must not depend on the number of clones.
     fn inventory(&self) -> impl Future<Output = HostResult<Inventory>> + Send;
 
-    /// Look at some parts of one slot. Parts not asked for are left out of the answer.
+    /// Inspect some parts of one slot. Other parts are left out of the result.
     fn inspect(
         &self,
         names: &SlotNames,
         parts: &[Part],
     ) -> impl Future<Output = HostResult<ObservedClone>> + Send;
 
-    /// Look at a slot that is about to be used. A host whose effects refuse whatever is in their way may answer from a
-    /// recent look at the whole pool, as long as that showed nothing.
+    /// Inspect a slot that is about to be used. A host whose effects refuse existing objects may use a recent inspection of
+    /// all slots, if that showed nothing in this slot.
     fn inspect_before_create(
         &self,
         names: &SlotNames,
@@ -336,56 +336,54 @@ pub trait Host: Send + Sync + 'static {
         self.inspect(names, Part::ALL)
     }
 
-    /// Whether the step that makes this part answers with the kernel's own account of what it did, so that a look right
-    /// after it would ask the same question twice. Only for parts whose lack takes something from the clone and gives
-    /// it nothing: the next look at the pool puts them right.
+    /// Whether the step that makes this part already reads the result back from the kernel, so that an inspection after it
+    /// would repeat the query. Only for parts whose absence takes something from the clone: the next inspection of all slots
+    /// repairs them.
     fn answers_for(&self, _part: Part) -> bool {
         false
     }
 
-    /// Whether the making of a part has to wait until an earlier one is there. Without a word to the contrary they are
-    /// made one after the other.
+    /// Whether the step that makes a part has to wait for an earlier one. By default steps are sequential.
     fn waits_for(&self, _part: Part, _earlier: Part) -> bool {
         true
     }
 
-    /// How the firewall is.
+    /// The state of the firewall rules.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
 
-    /// Ends when the host noticed something that must not wait for the timer, such as lost rules.
+    /// Completes when the host noticed something that must not wait for the timer, such as lost rules.
     fn changed(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Put the rules and the table back; while that fails, take the clones' links down.
+    /// Load the rules and the table again. While that fails, the clones' links are taken down.
     fn repair_egress(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
 
-    /// Clone the template's files, marked with the clone's identity, with its quota.
+    /// Clone the template's files, with the clone's label and its quota.
     fn ensure_storage(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Put the limits in place, before anything runs under them.
+    /// Set the limits, before any process runs under them.
     fn ensure_limits(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Whether [`Host::ensure_limits`] can change a running clone's limits from these to those, so that they hold for what
-    /// runs in it already.
+    /// Whether [`Host::ensure_limits`] can change a running clone's limits, so that they hold for its existing processes.
     fn can_change_limits(&self, from: &Limits, to: &Limits) -> bool {
         from == to
     }
 
-    /// Make the interface pair, addressed and attached.
+    /// Make the interface pair, with addresses, attached to the jail.
     fn ensure_network(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Put the address into the table that grants egress.
+    /// Add the clone's addresses to the table that grants egress.
     fn ensure_egress(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Start the jail.
     fn ensure_jail(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Start the browser service and wait until it is ready; answers where it is.
+    /// Start the browser service and wait until it is ready. Returns its endpoint.
     fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<ServiceEndpoint>> + Send;
 
-    /// Take the address out of the table, so that no packet of the clone passes any more, also of connections in both
-    /// directions and behind NAT. What the system remembers of them may stay until the clone has no interface.
+    /// Remove the clone's addresses from the table, so that no packet of the clone passes any more, also of existing
+    /// connections in both directions and behind NAT. Their states may stay until the clone has no interface.
     fn cut_egress(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// End everything that runs inside the clone, frozen or not. When this returns `Ok`, nothing in the clone can execute
@@ -399,44 +397,43 @@ pub trait Host: Send + Sync + 'static {
     /// Resume a frozen clone; a clone that is not frozen is left as it is. Every create from the warm pool waits for this.
     fn thaw(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Whether the browser service answers now: as [`Part::Service`] tells, but nothing else is looked at, because every
-    /// create from the warm pool waits for this.
+    /// Whether the browser service answers now. It is [`Part::Service`] alone, because every create from the warm pool waits
+    /// for this.
     fn service_answers(&self, names: &SlotNames) -> impl Future<Output = HostResult<bool>> + Send {
         async { Ok(self.inspect(names, &[Part::Service]).await?.service_ready) }
     }
 
-    /// Unmount what is below the clone's folder, deepest first.
+    /// Unmount everything below the clone's folder, deepest first.
     fn unmount(&self, names: &SlotNames, how: Unmount) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Remove the jail itself, after [`Host::end_processes`]. When this returns `Ok`, the kernel has released every process
     /// of the clone and, where it can, the jail.
     fn stop_jail(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Remove the interface pair, half-made ones too.
+    /// Remove the interface pair, also if it is incomplete.
     fn remove_network(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Remove the limits.
     fn remove_limits(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Destroy the files: one try, without force. Busy is an error of kind [`HostErrorKind::Busy`].
+    /// Destroy the files: one attempt, without force. Busy files are an error of kind [`HostErrorKind::Busy`].
     fn destroy_storage(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Move stubborn files aside under their identity, so that the slot is free.
+    /// Move files that cannot be destroyed aside, under their identity, so that the slot becomes free.
     fn move_storage_aside(
         &self,
         names: &SlotNames,
         clone_id: &CloneId,
     ) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Destroy files that were moved aside: one try.
+    /// Destroy files that were moved aside: one attempt.
     fn destroy_aside(&self, clone_id: &CloneId) -> impl Future<Output = HostResult<()>> + Send;
 
-    /// Wait until no work is left of calls whose future was dropped before its end. A host whose work ends with the future
-    /// has none.
+    /// Wait for the work of calls whose future was dropped before its end. A host whose work ends with the future has none.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// hostd ends: take away what only a running one needs. Clones that are left keep all they have.
+    /// Called when hostd stops: release what only a running hostd needs. Remaining clones keep everything.
     fn close(&self) {}
 }

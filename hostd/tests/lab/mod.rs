@@ -1,11 +1,12 @@
-//! A private machine for tests of the real Linux host: own mounts, processes and network, and an "Internet" beside it.
+//! A private machine for tests of the Linux host: own mount, PID and network namespaces, and a namespace that plays the
+//! Internet.
 //!
 //!     clones ── bt001 ── the test's own network ("the host") ── up0 ═══ up1 ── a namespace that plays the Internet
 //!
-//! Nothing of the real machine's mounts, links or rules is touched: the test starts itself once more inside new
-//! namespaces, and what is in them ends with it.
+//! The real machine's mounts, links and rules are not touched: the test starts itself again inside new namespaces, which
+//! end with it.
 
-// Every test file uses its own share of this.
+// Every test file uses some of this.
 #![allow(dead_code, unreachable_pub)]
 
 use launcher::cdp::Connection;
@@ -25,13 +26,13 @@ use std::time::Duration;
 const INSIDE: &str = "HOSTD_TEST_INSIDE";
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A public address of the Internet that the test plays. The range is for documentation: nobody has it.
+/// A public address in the namespace that plays the Internet. The range is reserved for documentation.
 pub const PUBLIC: &str = "203.0.113.10";
 pub const PUBLIC6: &str = "2001:db8:1::10";
-/// Where every address listens.
+/// The port that every address listens on.
 pub const PORT: u16 = 8088;
 
-/// Run the body in a private machine: the calling test is started once more inside of it.
+/// Run the body in a private machine: the calling test is started again inside of it.
 pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
     assert!(nix::unistd::geteuid().is_root(), "these tests need root: run them with sudo");
     if std::env::var_os(INSIDE).is_some() {
@@ -72,7 +73,7 @@ pub struct Lab {
 
 impl Lab {
     fn new() -> Lab {
-        // `ip netns` keeps its files here; nothing of it may reach the real folder.
+        // `ip netns` keeps its files here; they must not appear in the real folder.
         run("mount -t tmpfs lab /run");
         run("ip link set lo up");
         run("ip netns add internet");
@@ -98,12 +99,12 @@ impl Lab {
         Lab { templates, _folder: folder }
     }
 
-    /// The settings that make a daemon drive this machine.
+    /// The settings of a daemon on this machine.
     pub fn settings(&self) -> Vec<String> {
         vec![
             "host.driver=native".to_owned(),
             format!("linux.templates={}", self.templates.display()),
-            // Whatever the machine that runs the tests has.
+            // cgroup v2 or rlimits, as the machine that runs the tests has.
             "linux.limits=available".to_owned(),
             "linux.browserd=".to_owned(),
             "lifecycle.default_deadline_seconds=600".to_owned(),

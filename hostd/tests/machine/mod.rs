@@ -1,8 +1,8 @@
-//! A whole machine with systemd as process 1, on which hostd is installed as on any other: for the tests in the VM.
+//! A whole machine with systemd as process 1 and hostd installed as usual, for the tests in the VM.
 //!
-//! Everything here changes the machine it runs on, so it refuses to be anywhere but in the guest of `scripts/vm-test`.
+//! Everything here changes the machine, so it refuses to run anywhere but in the guest of `scripts/vm-test`.
 
-// Every test file uses its own share of this.
+// Every test file uses some of this.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{CloneInfo, CloneState, CreateParams, DestroyParams, ListParams};
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// An emulated machine is slow. Nothing here waits for a time to pass.
+/// The limit of every wait. An emulated machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 const SOCKET: &str = "/run/hostd/hostd.sock";
-/// The unit's cgroup in which the clones' are.
+/// The cgroup of the unit that holds the clones' cgroups.
 pub const CLONES: &str = "/sys/fs/cgroup/hostd.slice/hostd-clones.service";
 
-/// Run a command to its end; its output.
+/// Run a command to its end. Returns its output.
 pub fn run(command: &str) -> String {
     let words: Vec<&str> = command.split_whitespace().collect();
     let done = Command::new(words[0])
@@ -41,20 +41,20 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What hostd and systemd said of it.
+/// The log of hostd and systemd.
 pub fn journal() -> String {
     run("journalctl -b --no-pager -n 60 -u hostd.service -u hostd.socket -u hostd-clones.service")
 }
 
-/// hostd, installed with its units; taken off again when dropped.
+/// hostd, installed with its units. It is uninstalled when this is dropped.
 pub struct Machine {
-    /// The machine as it was.
+    /// The state of the machine before the installation.
     before: Inventory,
     gone: bool,
 }
 
 impl Machine {
-    /// Install it with these lines as its configuration.
+    /// Install it with this configuration.
     pub fn install(config: &str) -> Machine {
         let here = std::env::var("HOSTD_VM").expect("only in the machine of scripts/vm-test");
         assert!(Path::new("/run/systemd/system").is_dir(), "systemd is process 1");
@@ -62,7 +62,7 @@ impl Machine {
         let before = Inventory::now();
         fs::create_dir_all("/etc/hostd").unwrap();
         fs::write("/etc/hostd/hostd.toml", config).unwrap();
-        // What no slow machine may be judged by.
+        // Timeouts that a slow machine would miss.
         fs::create_dir_all("/etc/systemd/system/hostd.service.d").unwrap();
         let slow = "[Service]\nWatchdogSec=0\nTimeoutStartSec=900\nStartLimitBurst=100\n";
         fs::write("/etc/systemd/system/hostd.service.d/slow.conf", slow).unwrap();
@@ -71,7 +71,7 @@ impl Machine {
         machine
     }
 
-    /// Take it off; the machine must be what it was.
+    /// Uninstall it. The machine must be as before.
     pub fn uninstall(mut self) {
         self.gone = true;
         uninstall();
@@ -81,7 +81,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // The test failed already; a second panic would hide why.
+        // The test has failed already; a second panic would hide the reason.
         if !self.gone && std::panic::catch_unwind(uninstall).is_err() {
             println!("and hostd could not be taken off");
         }
@@ -119,7 +119,7 @@ impl Inventory {
             list(Path::new(folder), &|_| true, &mut files);
         }
         let mut cgroups = BTreeSet::new();
-        // Those that systemd makes and removes by itself are none of ours.
+        // systemd makes and removes these itself.
         let ours = |path: &Path| !path.starts_with("/sys/fs/cgroup/user.slice");
         list(Path::new("/sys/fs/cgroup"), &|path| path.is_dir() && ours(path), &mut cgroups);
         cgroups.retain(|path| !path.contains("/systemd-") && !path.contains("/dbus"));
@@ -134,7 +134,7 @@ impl Inventory {
         ])
     }
 
-    /// Wait until everything is as it was.
+    /// Wait until everything is as before.
     pub fn until_again(&self, what: &str) {
         let began = Instant::now();
         loop {
@@ -160,7 +160,7 @@ impl Inventory {
 fn list(folder: &Path, wanted: &dyn Fn(&Path) -> bool, into: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        // What a log says is no leftover.
+        // Log files are not leftovers.
         if !wanted(&path) || path.ends_with("audit.log") {
             continue;
         }
@@ -171,7 +171,7 @@ fn list(folder: &Path, wanted: &dyn Fn(&Path) -> bool, into: &mut BTreeSet<Strin
     }
 }
 
-/// The programs that run, but for the kernel's own, systemd's and those of the tests.
+/// The running programs, except those of the kernel, of systemd and of the tests.
 fn processes() -> BTreeSet<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let programs = entries.filter_map(|entry| {
@@ -184,7 +184,7 @@ fn processes() -> BTreeSet<String> {
     programs.collect()
 }
 
-/// A number or word that systemd tells about a unit.
+/// A property of a unit.
 pub fn show(unit: &str, property: &str) -> String {
     run(&format!("systemctl show --property={property} --value {unit}")).trim().to_owned()
 }
@@ -193,7 +193,7 @@ pub fn main_pid() -> u32 {
     show("hostd.service", "MainPID").parse().unwrap()
 }
 
-/// Do something with the daemon.
+/// Call the daemon.
 pub fn ask<T>(work: impl AsyncFnOnce(Client) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -219,7 +219,7 @@ pub fn clones() -> Vec<CloneInfo> {
     ask(async |client| client.list(ListParams::default()).await).expect("a list").clones
 }
 
-/// Wait until a clone is in a state; the clone then.
+/// Wait until a clone is in a state. Returns the clone.
 pub fn until_state(clone: &CloneInfo, state: CloneState) -> CloneInfo {
     let mut found = None;
     until(&format!("{} is {state:?}", clone.name), || {
@@ -243,19 +243,19 @@ pub fn read(folder: &Path, file: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
 }
 
-/// A number from a file with one name and number a line.
+/// A number from a file with lines of a name and a number.
 pub fn count(folder: &Path, file: &str, name: &str) -> u64 {
     let text = read(folder, file);
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} in {text}")).parse().unwrap()
 }
 
-/// The numbers of the processes in a cgroup.
+/// The processes in a cgroup.
 pub fn inside(folder: &Path) -> BTreeSet<u32> {
     read(folder, "cgroup.procs").lines().map(|line| line.parse().unwrap()).collect()
 }
 
-/// Ask a clone's service for something; whether it answers.
+/// Whether a clone's service answers a request.
 pub fn get(clone: &CloneInfo, path: &str) -> bool {
     let endpoint = clone.endpoint.clone().expect("an endpoint");
     let address = endpoint.strip_prefix("http://").unwrap_or_else(|| panic!("{endpoint}"));

@@ -1,5 +1,4 @@
-//! An engine on the fake host with a clock of its own: restarts, reboots and the questions that
-//! every lifecycle test ends with.
+//! A lifecycle on the fake host with a manual clock: restarts, reboots, and the checks at the end of every test.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{
@@ -17,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// A clock that only the test moves.
+/// A clock that only the test advances.
 #[derive(Debug)]
 pub struct TestClock(Mutex<Moment>);
 
@@ -41,7 +40,7 @@ impl TestClock {
         now.wall += Duration::from_secs(60);
     }
 
-    /// What NTP or an administrator does.
+    /// Set the wall clock, as NTP or an administrator does.
     pub fn set_wall(&self, wall: SystemTime) {
         self.0.lock().unwrap().wall = wall;
     }
@@ -49,7 +48,7 @@ impl TestClock {
 
 pub const SLOTS: u16 = 6;
 
-/// A runtime with paused time and one thread for writes, so that one can wait for those before it.
+/// A runtime with paused time and one blocking thread, so that a test can wait for all earlier writes.
 pub fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).max_blocking_threads(1).build().unwrap()
@@ -86,7 +85,7 @@ impl Rig {
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Rig {
         quiet_crashes();
-        // In memory where there is such a folder: thousands of synced records, and no power is lost here.
+        // On a tmpfs if there is one: tests sync thousands of records and need no protection from power loss.
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let mut config = Config::default();
@@ -110,7 +109,7 @@ impl Rig {
         Rig { dir, host, clock, config, engine }
     }
 
-    /// The process dies and a new one starts on the same state folder and host.
+    /// Simulate a crash: a new lifecycle starts on the same state folder and host.
     pub async fn restart(&mut self) {
         self.host = self.host.restarted();
         // A dead process writes nothing any more: its tasks that still live in this one die at their next
@@ -120,17 +119,17 @@ impl Rig {
         self.engine = open(&self.host, &self.config, &self.clock).await;
     }
 
-    /// The machine restarts.
+    /// Simulate a reboot.
     pub async fn reboot(&mut self) {
         self.host.reboot();
         self.clock.reboot();
         self.restart().await;
     }
 
-    /// Let the timer run until nothing is left to do, quarantines included, without a deadline passing.
+    /// Run the timer until nothing is left to do, including quarantines, without passing a deadline.
     pub async fn settle(&self) {
         for _ in 0..8 {
-            // What runs in the background comes to its end first; on paused time that is no time at all.
+            // Background tasks finish first; on paused time this takes no time.
             tokio::time::sleep(Duration::from_secs(20)).await;
             self.engine.reconcile_now().await;
             self.clock.advance(Duration::from_secs(self.config.lifecycle.quarantine_seconds + 1));
@@ -143,13 +142,13 @@ impl Rig {
         self.engine.refill_now().await.unwrap();
     }
 
-    /// The members of the warm pool that wait.
+    /// The members of the warm pool.
     pub fn members(&self) -> Vec<CloneName> {
         let pool = self.engine.status().pool;
         pool.into_iter().flat_map(|pool| pool.members).map(|member| member.name).collect()
     }
 
-    /// From the next start on there is no warm pool.
+    /// Switch the warm pool off from the next start on.
     pub fn without_pool(&mut self) {
         let mut config = (*self.config).clone();
         config.pool.size = 0;
@@ -177,8 +176,8 @@ impl Rig {
         self.list().into_iter().map(|(name, clone)| (name.into(), clone.state)).collect()
     }
 
-    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else but the whole and
-    /// frozen members of the warm pool. Answers how many are ready.
+    /// After everything has settled: the host has exactly the ready clones and the frozen members of the warm pool, all of
+    /// them complete. Returns the number of ready clones.
     pub fn check_settled(&self, context: &str) -> usize {
         let list = self.list();
         let ours = self.host.ours();

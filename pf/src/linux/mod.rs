@@ -188,6 +188,19 @@ impl Firewall {
         Ok(members)
     }
 
+    /// Which of these addresses are members. The time does not depend on the number of members.
+    pub fn members_among(&self, addresses: &[IpAddr]) -> Result<BTreeSet<IpAddr>, FirewallError> {
+        let mut members = BTreeSet::new();
+        for address in addresses {
+            let set = self.set_of(*address);
+            let found = self.sockets.with(|socket| sets::contains(socket, &self.policy.table, set, *address));
+            if found.map_err(|error| self.failed(format!("reading {address} in set {set}"), error))? {
+                members.insert(*address);
+            }
+        }
+        Ok(members)
+    }
+
     /// How many connections the kernel remembers of a clone.
     pub fn connections(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
         let states = self.sockets.with(|socket| conntrack::states(socket, clone));

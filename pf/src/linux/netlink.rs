@@ -69,7 +69,11 @@ impl Message {
 
 fn parse(messages: &[netlink::Message]) -> io::Result<Vec<Message>> {
     let parsed: Option<Vec<Message>> = messages.iter().map(Message::parse).collect();
-    parsed.ok_or_else(|| io::Error::other("a message of netfilter has no header"))
+    parsed.ok_or_else(no_header)
+}
+
+fn no_header() -> io::Error {
+    io::Error::other("a message of netfilter has no header")
 }
 
 /// A netfilter socket of the calling thread's network namespace.
@@ -89,6 +93,12 @@ impl Socket {
     /// All messages of a dump, of one moment.
     pub(super) fn dump(&mut self, request: &Message) -> io::Result<Vec<Message>> {
         parse(&self.0.dump(&request.request(0))?)
+    }
+
+    /// The one message that the kernel replies with.
+    pub(super) fn get(&mut self, request: &Message) -> io::Result<Message> {
+        let reply = self.0.get(&request.request(0))?;
+        Message::parse(&reply).ok_or_else(no_header)
     }
 
     /// A request that the kernel acknowledges.

@@ -46,6 +46,16 @@ fn change(kind: u16, table: &str, set: &str, member: IpAddr) -> Message {
     })
 }
 
+/// Whether an address is a member. The kernel looks up this one element, however many members the set has.
+pub(super) fn contains(socket: &mut Socket, table: &str, set: &str, member: IpAddr) -> io::Result<bool> {
+    match socket.get(&change(GET_ELEMENTS, table, set, member)) {
+        Ok(_) => Ok(true),
+        // No such element, set or table.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// All elements of a set, each with its attributes.
 pub(super) fn elements(socket: &mut Socket, table: &str, set: &str) -> io::Result<Vec<Attributes>> {
     let question = Message::new(GET_ELEMENTS, INET).with(|attributes| {
@@ -68,4 +78,30 @@ pub(super) fn address(element: &Attributes) -> Option<IpAddr> {
         .map(IpAddr::from)
         .or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{in_new_network, nft};
+    use super::*;
+
+    #[test]
+    fn one_member_is_looked_up_without_reading_the_others() {
+        let looked_up = || {
+            let [member, stranger] = ["10.1.2.3", "10.1.2.4"].map(|ip| ip.parse::<IpAddr>().unwrap());
+            let member6: IpAddr = "fd00::3".parse().unwrap();
+            let mut socket = Socket::open().unwrap();
+            assert!(!contains(&mut socket, "t", "v4", member).unwrap(), "no table, no member");
+            nft::load("table inet t { set v4 { type ipv4_addr; }; set v6 { type ipv6_addr; }; }").unwrap();
+            assert!(!contains(&mut socket, "t", "v4", member).unwrap(), "the set is empty");
+            socket.transaction(&[add_message("t", "v4", member), add_message("t", "v6", member6)]).unwrap();
+            assert!(contains(&mut socket, "t", "v4", member).unwrap());
+            assert!(contains(&mut socket, "t", "v6", member6).unwrap());
+            assert!(!contains(&mut socket, "t", "v4", stranger).unwrap());
+            assert!(!contains(&mut socket, "t", "absent", member).unwrap(), "no set, no member");
+            socket.transaction(&[delete_message("t", "v4", member)]).unwrap();
+            assert!(!contains(&mut socket, "t", "v4", member).unwrap());
+        };
+        in_new_network(looked_up).expect("this test needs root, for a network of its own");
+    }
 }

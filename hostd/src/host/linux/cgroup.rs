@@ -4,7 +4,8 @@
 //! below a unit with `Delegate=`, so that systemd does not write there. That unit is `hostd-clones.service`; its only
 //! process keeps the unit alive. Without systemd, or without that unit, the parent is a cgroup `hostd` at the root.
 
-use super::{files, mounts};
+use super::files;
+use super::mounts::MountTable;
 use crate::api::Limits;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const PERIOD: u64 = 100_000;
 
 /// The parent of the clones' cgroups with its controllers enabled, or why there is none.
 pub(super) fn find_parent(configured: &Path) -> Result<PathBuf, String> {
-    let mounts = mounts::all().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
+    let mounts = MountTable::read().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
     let root = mounts
         .iter()
         .find(|mount| mount.kind == "cgroup2" && has_controllers(&mount.at, "cgroup.controllers"))
@@ -110,8 +111,13 @@ pub(super) fn write(cgroup: &Path, limits: &Limits) -> io::Result<()> {
 /// Whether the cgroup has these limits.
 pub(super) fn has_limits(cgroup: &Path, limits: &Limits) -> bool {
     settings(limits).iter().all(|(file, value)| {
-        std::fs::read_to_string(cgroup.join(file)).is_ok_and(|found| found.trim() == rounded(file, value))
+        matches!(read(&cgroup.join(file)), Ok(Some(found)) if found.trim() == rounded(file, value))
     })
+}
+
+/// A file of a cgroup; `None` if it does not exist.
+fn read(file: &Path) -> io::Result<Option<String>> {
+    Ok(files::read_small(file)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// The files of a cgroup and their content.
@@ -144,7 +150,7 @@ pub(super) fn processes(cgroup: &Path) -> io::Result<Option<Vec<u32>>> {
 
 /// How many of the clone's processes the kernel killed because the clone reached its memory limit.
 pub(super) fn oom_kills(cgroup: &Path) -> u64 {
-    let events = std::fs::read_to_string(cgroup.join("memory.events")).unwrap_or_default();
+    let events = read(&cgroup.join("memory.events")).ok().flatten().unwrap_or_default();
     let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
 }
@@ -156,11 +162,7 @@ pub(super) fn set_frozen(cgroup: &Path, frozen: bool) -> io::Result<()> {
 
 /// Whether all processes in the clone's cgroup are frozen. The kernel reports it some time after the request.
 pub(super) fn is_frozen(cgroup: &Path) -> io::Result<bool> {
-    match std::fs::read_to_string(cgroup.join("cgroup.events")) {
-        Ok(text) => Ok(text.lines().any(|line| line == "frozen 1")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(read(&cgroup.join("cgroup.events"))?.is_some_and(|text| text.lines().any(|line| line == "frozen 1")))
 }
 
 /// Kill all processes in the clone's cgroup at once.

@@ -1,8 +1,9 @@
 //! The checks of `hostctl doctor`: everything that a create needs, each with the fix.
 
+use super::LinuxHostState;
 use super::limits::{LimitBackend, RATES, has_rates};
+use super::mounts::MountTable;
 use super::overlay::Overlay;
-use super::{LinuxHostState, mounts};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
@@ -346,7 +347,7 @@ fn leftovers(state: &LinuxHostState, datasets: HostResult<Datasets>) -> Finding 
 
 /// Mounts below the clones' folder that belong to no slot.
 fn foreign_mounts(state: &LinuxHostState) -> Vec<String> {
-    let Ok(all) = mounts::all() else { return Vec::new() };
+    let Ok(all) = MountTable::read() else { return Vec::new() };
     let clones =
         state.config.pool.clones_dir.canonicalize().unwrap_or_else(|_| state.config.pool.clones_dir.clone());
     let belongs_to_slot = |path: &Path| {
@@ -356,6 +357,6 @@ fn foreign_mounts(state: &LinuxHostState) -> Vec<String> {
         let template = state.config.host.template.as_str();
         parts.any(|part| state.slots.slot_of_name(&part).is_some() || part == ".aside" || part == template)
     };
-    let foreign = mounts::below(&all, &clones).into_iter().filter(|mount| !belongs_to_slot(&mount.at));
+    let foreign = all.below(&clones).into_iter().filter(|mount| !belongs_to_slot(&mount.at));
     foreign.map(|mount| mount.at.display().to_string()).collect()
 }

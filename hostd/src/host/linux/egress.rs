@@ -215,6 +215,12 @@ impl Egress {
         }
     }
 
+    /// The clone's addresses that have egress; none where there is no table. The time does not depend on the other clones.
+    pub(super) fn members_of(&self, names: &SlotNames) -> HostResult<BTreeSet<IpAddr>> {
+        let addresses: Vec<IpAddr> = addresses(names).collect();
+        self.firewall.members_among(&addresses).map_err(|error| self.failed(error))
+    }
+
     /// Which of these slots the kernel remembers connections of. Only those without a link and without membership are
     /// asked about: of the others connections come and go.
     pub(super) fn remembered(&self, cut_off: &[&SlotNames], began: u64) -> HostResult<BTreeSet<Slot>> {

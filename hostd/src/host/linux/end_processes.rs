@@ -4,10 +4,10 @@
 //! destroy uses that time for its next steps: [`LinuxHostState::end_processes`] kills, and
 //! [`LinuxHostState::wait_for_processes`] waits later. Until then the pidfds are kept here.
 
+use super::LinuxHostState;
 use super::errors::ErrorContext;
 use super::network::{self, LinkTable};
 use super::processes::{self, ProcessHandles};
-use super::{LinuxHostState, egress};
 use crate::host::{HostError, HostErrorKind, HostResult};
 use crate::slot::{Slot, SlotNames};
 use kernel::pidfd::Exit;
@@ -81,9 +81,7 @@ impl LinuxHostState {
     /// Delete the kernel's tracked connections of a clone that has neither egress nor a link.
     pub(super) fn forget_connections(&self, names: &SlotNames) -> HostResult<()> {
         let began = self.egress.moment();
-        let members = self.egress.members()?;
-        let is_member = egress::addresses(names).any(|address| members.contains(&address));
-        if is_member || LinkTable::read(Some(names))?.has(&names.interface) {
+        if !self.egress.members_of(names)?.is_empty() || LinkTable::read(Some(names))?.has(&names.interface) {
             return Ok(());
         }
         self.egress.forget_connections(names, began)

@@ -1,7 +1,7 @@
 //! hostd's own small files and folders. They are replaced atomically, and removed one by one.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -28,6 +28,24 @@ pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&unfinished, path)
 }
 
+/// Read a small file with three system calls; `None` if it does not exist. An inspection reads several files per clone, and
+/// `std::fs::read` needs twice as many.
+pub(super) fn read_small(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = vec![0; 4096];
+    let length = file.read(&mut bytes)?;
+    let is_full = length == bytes.len();
+    bytes.truncate(length);
+    if is_full {
+        file.read_to_end(&mut bytes)?;
+    }
+    Ok(Some(bytes))
+}
+
 /// Remove the unfinished file that a crash left beside `name`.
 pub(super) fn remove_leftovers(folder: &Path, name: &str) -> io::Result<()> {
     remove_file(&folder.join(format!("{name}{UNFINISHED}")))
@@ -47,5 +65,23 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_completely_whatever_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        assert_eq!(read_small(&path).unwrap(), None);
+        for size in [0, 1, 4095, 4096, 4097, 20_000] {
+            let content: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            write_atomically(&path, &content).unwrap();
+            assert_eq!(read_small(&path).unwrap(), Some(content), "{size} bytes");
+        }
+        assert!(read_small(folder.path()).is_err(), "a folder is not a file");
     }
 }

@@ -5,8 +5,9 @@
 
 use super::errors::ErrorContext;
 use super::jail::LiveJail;
+use super::mounts::MountTable;
 use super::network::LinkTable;
-use super::{LinuxHostState, cgroup, egress, freezer, mounts, network, processes};
+use super::{LinuxHostState, cgroup, egress, freezer, network, processes};
 use crate::host::zfs::datasets::Datasets;
 use crate::host::{HostResult, Inventory, ObservedClone, Part};
 use crate::slot::{Slot, SlotNames};
@@ -16,7 +17,7 @@ use std::net::IpAddr;
 
 /// What the kernel lists for all slots together, or for the one slot that is inspected.
 pub(super) struct HostState {
-    mounts: Vec<mounts::Mount>,
+    mounts: MountTable,
     /// Empty unless the storage is ZFS.
     datasets: Datasets,
     /// `None`: neither the network nor egress is inspected.
@@ -117,16 +118,17 @@ impl LinuxHostState {
                 .storage
                 .mounts(only)
                 .map_err(|error| what.failed("the mounts cannot be listed", error))?,
-            false => Vec::new(),
+            false => MountTable::default(),
         };
         let began = self.egress.moment();
         let links = match wanted(Part::Network) || wanted(Part::Egress) {
             true => Some(LinkTable::read(only)?),
             false => None,
         };
-        let members = match wanted(Part::Egress) {
-            true => self.egress.members()?,
-            false => BTreeSet::new(),
+        let members = match (wanted(Part::Egress), only) {
+            (true, Some(names)) => self.egress.members_of(names)?,
+            (true, None) => self.egress.members()?,
+            (false, _) => BTreeSet::new(),
         };
         let mut host = HostState { mounts, datasets, links, members, tracked: BTreeSet::new() };
         if wanted(Part::Egress) {

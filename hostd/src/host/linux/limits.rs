@@ -119,13 +119,10 @@ impl LimitBackend {
     /// The limits in force. A run folder without the file counts as empty limits, so that it is found and removed.
     pub(super) fn inspect(&self, name: &str, run: &Path) -> io::Result<Option<Limits>> {
         let cgroup = self.cgroup(name).filter(|cgroup| cgroup.exists());
-        if !run.exists() && cgroup.is_none() {
-            return Ok(None);
-        }
-        let limits: Limits = match std::fs::read(run.join(FILE)) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Limits::default(),
-            Err(error) => return Err(error),
+        let limits: Limits = match files::read_small(&run.join(FILE))? {
+            Some(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
+            None if cgroup.is_none() && !run.exists() => return Ok(None),
+            None => Limits::default(),
         };
         let enforced = match (&cgroup, self) {
             (Some(cgroup), _) => cgroup::has_limits(cgroup, &limits),

@@ -9,7 +9,7 @@
 //! namespace, with everything in it. So hostd keeps an empty mount namespace, which each supervisor gets as its standard
 //! input, enters, and fills with such copies.
 
-use super::mounts::{self, Mount};
+use super::mounts::MountTable;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
 use rustix::fs::CWD;
@@ -72,10 +72,10 @@ fn release(folders: &[PathBuf]) {
 /// Make a folder an unbindable mount of itself.
 fn isolate(folder: &Path) -> io::Result<PathBuf> {
     let folder = folder.canonicalize()?;
-    let mounts = mounts::all()?;
+    let mounts = MountTable::read()?;
     if !is_mounted_on_itself(&mounts, &folder) {
         // A new mount on the folder would shadow the mounts below it.
-        if let Some(below) = mounts::below(&mounts, &folder).first() {
+        if let Some(below) = mounts.below(&folder).first() {
             let why = format!("{} is mounted; hostd tries again at its next start", below.at.display());
             return Err(io::Error::other(why));
         }
@@ -88,14 +88,13 @@ fn isolate(folder: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether the mount on a folder is a bind mount of the folder itself.
-fn is_mounted_on_itself(mounts: &[Mount], folder: &Path) -> bool {
-    let mut on_folder = mounts.iter().rev().filter(|mount| mount.at == folder);
-    let Some(own) = on_folder.next() else { return false };
+fn is_mounted_on_itself(mounts: &MountTable, folder: &Path) -> bool {
+    let Some((own, others)) = mounts.stack_at(folder).split_last() else { return false };
     // What the mount shadows: another mount on the folder, or a directory of the mount around it.
-    let (shadowed, inside) = match (on_folder.next(), folder.parent()) {
+    let (shadowed, inside) = match (others.last(), folder.parent()) {
         (Some(shadowed), _) => (Some(shadowed), Path::new("")),
         (None, Some(parent)) => {
-            let around = mounts::holding(mounts, parent);
+            let around = mounts.holding(parent);
             (around, around.and_then(|around| folder.strip_prefix(&around.at).ok()).unwrap_or(Path::new("")))
         }
         (None, None) => return false,
@@ -167,7 +166,7 @@ mod tests {
     }
 
     fn below(folder: &Path) -> Vec<PathBuf> {
-        mounts::below(&mounts::all().unwrap(), folder).iter().map(|mount| mount.at.clone()).collect()
+        MountTable::read().unwrap().below(folder).iter().map(|mount| mount.at.clone()).collect()
     }
 
     #[test]
@@ -178,7 +177,7 @@ mod tests {
         for folder in [&clones, &run] {
             std::fs::create_dir(folder).unwrap();
         }
-        mounts::in_private(|| {
+        crate::host::linux::mounts::in_private(|| {
             // As on most hosts: mounts are shared, so they propagate to copies of the namespace.
             mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SHARED, None::<&str>)
                 .unwrap();
@@ -188,32 +187,32 @@ mod tests {
             }
             tmpfs(&run.join("pin"));
             std::fs::write(clones.join("own/file"), "of the clone").unwrap();
-            let before = mounts::all().unwrap();
+            let before = MountTable::read().unwrap();
             let seen = std::thread::scope(|scope| {
                 let inside = || {
                     enter(isolation.empty_namespace.as_fd(), &clones.join("own")).unwrap();
                     let text = std::fs::read_to_string(clones.join("own/file")).unwrap();
-                    (mounts::all().unwrap(), below(&base), text)
+                    (MountTable::read().unwrap(), below(&base), text)
                 };
                 scope.spawn(inside).join().unwrap()
             });
             assert_eq!(seen.1, [clones.join("own/deep"), clones.join("own")]);
             assert_eq!(seen.2, "of the clone");
             // All other mounts of the host are there, and nothing propagated to the host.
-            let elsewhere = |all: &[Mount]| {
+            let elsewhere = |all: &MountTable| {
                 let mut folders: Vec<PathBuf> = all.iter().map(|mount| mount.at.clone()).collect();
                 folders.retain(|folder| !folder.starts_with(&base));
                 folders.sort();
                 folders
             };
             assert_eq!(elsewhere(&seen.0), elsewhere(&before));
-            assert_eq!(mounts::all().unwrap(), before);
+            assert_eq!(MountTable::read().unwrap(), before);
 
             // The next hostd finds the folders isolated. A hostd that leaves clones leaves the isolation.
             let again = MountIsolation::set_up(&[&clones, &run]).expect("as before");
-            assert_eq!(mounts::all().unwrap(), before);
+            assert_eq!(MountTable::read().unwrap(), before);
             again.release();
-            assert_eq!(mounts::all().unwrap(), before);
+            assert_eq!(MountTable::read().unwrap(), before);
             for folder in ["clones/own/deep", "clones/own", "clones/other", "run/pin"] {
                 umount2(&base.join(folder), MntFlags::empty()).unwrap();
             }
@@ -226,20 +225,20 @@ mod tests {
     fn existing_mounts_are_not_shadowed() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().canonicalize().unwrap();
-        mounts::in_private(|| {
+        crate::host::linux::mounts::in_private(|| {
             let (clones, run) = (base.join("clones"), base.join("run"));
             tmpfs(&run.join("pin"));
             // A separate disk for the clones is not a bind mount of the folder itself.
             tmpfs(&clones);
-            let before = mounts::all().unwrap();
+            let before = MountTable::read().unwrap();
             assert!(MountIsolation::set_up(&[&clones, &run]).is_none());
-            assert_eq!(mounts::all().unwrap(), before);
+            assert_eq!(MountTable::read().unwrap(), before);
             umount2(&run.join("pin"), MntFlags::empty()).unwrap();
             let isolation = MountIsolation::set_up(&[&clones, &run]).expect("no mount is below");
-            let isolated = mounts::all().unwrap();
-            assert_eq!(isolated.len(), before.len() + 1, "one mount less, two more");
+            let isolated = MountTable::read().unwrap();
+            assert_eq!(isolated.iter().count(), before.iter().count() + 1, "one mount less, two more");
             assert!(MountIsolation::set_up(&[&clones, &run]).is_some());
-            assert_eq!(mounts::all().unwrap(), isolated);
+            assert_eq!(MountTable::read().unwrap(), isolated);
             isolation.release();
             assert_eq!(below(&base), [clones.as_path()]);
         });

@@ -3,49 +3,80 @@
 //! mountinfo has three lines per clone, and the kernel takes microseconds for each line. So the mounts of one clone are
 //! queried alone ([`statmount`], Linux 6.11 or later). On an older kernel the whole list is read.
 
-pub(super) use kernel::mountinfo::{Mount, read as all};
+pub(super) use kernel::mountinfo::Mount;
 
 use super::statmount;
+use kernel::mountinfo;
 use std::io;
 use std::path::Path;
 
-/// The mount on a folder that is not shadowed, if there is one. The folder's path must have no symbolic links.
-pub(super) fn on(folder: &Path) -> io::Result<Option<Mount>> {
-    match statmount::on(folder)? {
-        Some(found) => Ok(found),
-        None => Ok(at(&all()?, folder).cloned()),
+/// Mounts at one moment, sorted by mount point. Mounts on the same mount point are in the order in which they were made: a
+/// later one shadows an earlier one. An inspection of all clones looks up several mounts per clone, so a lookup must not
+/// walk through all of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct MountTable(Vec<Mount>);
+
+impl MountTable {
+    /// These mounts, in the order in which they were made.
+    pub(super) fn new(mut mounts: Vec<Mount>) -> MountTable {
+        // A stable sort: it keeps the order of equal mount points. Paths are compared by components, so everything below a
+        // folder follows it.
+        mounts.sort_by(|one, other| one.at.cmp(&other.at));
+        MountTable(mounts)
     }
-}
 
-/// The mounts on a folder and below it, in the order in which they were made. Shadowed mounts may be left out: they show
-/// when the mounts above them are gone. The folder's path must have no symbolic links.
-pub(super) fn on_and_below(folder: &Path) -> io::Result<Vec<Mount>> {
-    if let Some(found) = statmount::on_and_below(folder)? {
-        return Ok(found);
+    /// All mounts that the calling thread sees.
+    pub(super) fn read() -> io::Result<MountTable> {
+        mountinfo::read().map(MountTable::new)
     }
-    Ok(all()?.into_iter().filter(|mount| mount.at.starts_with(folder)).collect())
-}
 
-/// The mounts strictly below a folder, deepest and latest first.
-pub(super) fn below<'a>(mounts: &'a [Mount], folder: &Path) -> Vec<&'a Mount> {
-    let mut found: Vec<&Mount> =
-        mounts.iter().rev().filter(|mount| mount.at.starts_with(folder) && mount.at != folder).collect();
-    found.sort_by_key(|mount| std::cmp::Reverse(mount.at.components().count()));
-    found
-}
+    /// The mounts on a folder and below it, and the mount on `other`. Shadowed mounts may be left out: they show when the
+    /// mounts above them are gone. The paths must have no symbolic links.
+    pub(super) fn read_below(folder: &Path, other: Option<&Path>) -> io::Result<MountTable> {
+        let on_other = other.map_or(Ok(Some(None)), statmount::on)?;
+        Ok(MountTable::new(match (statmount::on_and_below(folder)?, on_other) {
+            (Some(mut found), Some(on_other)) => {
+                found.extend(on_other);
+                found
+            }
+            _ => {
+                let wanted =
+                    |mount: &Mount| mount.at.starts_with(folder) || Some(mount.at.as_path()) == other;
+                mountinfo::read()?.into_iter().filter(wanted).collect()
+            }
+        }))
+    }
 
-/// The mount that holds a path.
-pub(super) fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    // A later mount shadows an earlier one at the same mount point; max_by_key returns the last of equals.
-    mounts
-        .iter()
-        .filter(|mount| path.starts_with(&mount.at))
-        .max_by_key(|mount| mount.at.components().count())
-}
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Mount> {
+        self.0.iter()
+    }
 
-/// The mount at exactly this mount point that is not shadowed.
-pub(super) fn at<'a>(mounts: &'a [Mount], mount_point: &Path) -> Option<&'a Mount> {
-    mounts.iter().rev().find(|mount| mount.at == mount_point)
+    /// The mounts at exactly this mount point; the last one is not shadowed.
+    pub(super) fn stack_at(&self, mount_point: &Path) -> &[Mount] {
+        let first = self.0.partition_point(|mount| mount.at.as_path() < mount_point);
+        let rest = &self.0[first..];
+        &rest[..rest.iter().take_while(|mount| mount.at == mount_point).count()]
+    }
+
+    /// The mount at exactly this mount point that is not shadowed.
+    pub(super) fn at(&self, mount_point: &Path) -> Option<&Mount> {
+        self.stack_at(mount_point).last()
+    }
+
+    /// The mounts strictly below a folder, deepest and latest first.
+    pub(super) fn below(&self, folder: &Path) -> Vec<&Mount> {
+        let first = self.0.partition_point(|mount| mount.at.as_path() <= folder);
+        let mut found: Vec<&Mount> =
+            self.0[first..].iter().take_while(|mount| mount.at.starts_with(folder)).collect();
+        found.reverse();
+        found.sort_by_key(|mount| std::cmp::Reverse(mount.at.components().count()));
+        found
+    }
+
+    /// The mount that holds a path.
+    pub(super) fn holding(&self, path: &Path) -> Option<&Mount> {
+        path.ancestors().find_map(|folder| self.at(folder))
+    }
 }
 
 /// Run something in a private mount namespace, for tests.
@@ -94,13 +125,14 @@ mod tests {
             std::fs::create_dir(base.join("over")).unwrap();
             mount(Some("o"), &base.join("over"), Some("overlay"), MsFlags::empty(), Some(options.as_str()))
                 .unwrap();
-            let everything = all().unwrap();
+            let everything = MountTable::read().unwrap();
             let listed = |folder: &Path| -> Vec<Mount> {
                 everything.iter().filter(|mount| mount.at.starts_with(folder)).cloned().collect()
             };
+            let queried = |folder: &Path| MountTable::read_below(folder, None).unwrap();
             for (folder, count) in [(&view, 3), (&plain, 1), (&base.join("over"), 1), (&base.join("none"), 0)]
             {
-                let mut found = on_and_below(folder).unwrap();
+                let MountTable(mut found) = queried(folder);
                 let mut expected = listed(folder);
                 assert_eq!(expected.len(), count, "{folder:?}");
                 for mount in found.iter_mut().chain(&mut expected) {
@@ -110,20 +142,18 @@ mod tests {
                     mount.options = mount.option("upperdir").unwrap_or_default().to_owned();
                 }
                 assert_eq!(found, expected, "{folder:?}");
-                let seen = on(folder).unwrap().map(|mount| mount.at);
-                assert_eq!(seen, at(&everything, folder).map(|mount| mount.at.clone()));
             }
-            let over = on_and_below(&base.join("over")).unwrap();
-            assert_eq!(over[0].option("upperdir"), plain.join("inside/up").to_str());
+            let over = queried(&base.join("over"));
+            assert_eq!(over.0[0].option("upperdir"), plain.join("inside/up").to_str());
             // An empty folder and a file hold no mounts.
             std::fs::write(base.join("file"), "").unwrap();
             std::fs::create_dir(base.join("empty")).unwrap();
             for name in ["file", "empty"] {
-                assert_eq!(on_and_below(&base.join(name)).unwrap(), []);
+                assert_eq!(queried(&base.join(name)), MountTable::default());
             }
             // Of two mounts at one mount point the later one shadows the other.
             tmpfs(&view);
-            assert_eq!(on_and_below(&view).unwrap().len(), 1);
+            assert_eq!(queried(&view).0.len(), 1);
         });
     }
 
@@ -134,10 +164,27 @@ mod tests {
 
     #[test]
     fn below_is_deepest_first_and_never_the_folder_itself() {
-        let mounts = kernel::mountinfo::parse(MOUNTINFO);
-        let names: Vec<_> = below(&mounts, Path::new("/srv/a b")).iter().map(|m| m.at.clone()).collect();
+        let mounts = MountTable::new(mountinfo::parse(MOUNTINFO));
+        let names: Vec<_> = mounts.below(Path::new("/srv/a b")).iter().map(|m| m.at.clone()).collect();
         assert_eq!(names, [PathBuf::from("/srv/a b/c/d"), PathBuf::from("/srv/a b/c")]);
-        assert!(below(&mounts, Path::new("/srv/a")).is_empty(), "the beginning of a name is not a parent");
-        assert_eq!(at(&mounts, Path::new("/srv/a b/c")).map(|m| m.kind.as_str()), Some("overlay"));
+        assert!(mounts.below(Path::new("/srv/a")).is_empty(), "the beginning of a name is not a parent");
+        assert_eq!(mounts.at(Path::new("/srv/a b/c")).map(|m| m.kind.as_str()), Some("overlay"));
+        let held = |path: &str| mounts.holding(Path::new(path)).map(|mount| mount.at.display().to_string());
+        assert_eq!(held("/srv/a b/x/y").as_deref(), Some("/srv/a b"));
+        assert_eq!(held("/srv/a"), None, "nothing of the list holds it");
+    }
+
+    #[test]
+    fn a_later_mount_shadows_an_earlier_one_at_the_same_mount_point() {
+        let mounts = MountTable::new(mountinfo::parse(
+            b"30 1 0:1 / /c rw - tmpfs later rw\n\
+              20 1 0:2 / /b rw - tmpfs b rw\n\
+              31 30 0:3 / /c rw - overlay latest rw\n\
+              32 1 0:4 / /c-d rw - tmpfs other rw\n",
+        ));
+        let sources = |mounts: &[Mount]| mounts.iter().map(|mount| mount.source.clone()).collect::<Vec<_>>();
+        assert_eq!(sources(mounts.stack_at(Path::new("/c"))), ["later", "latest"]);
+        assert_eq!(mounts.at(Path::new("/c")).map(|mount| mount.source.as_str()), Some("latest"));
+        assert!(mounts.below(Path::new("/c")).is_empty(), "/c-d is not below /c");
     }
 }

@@ -18,7 +18,7 @@ mod size_bound;
 
 use super::errors::{ErrorContext, refused};
 use super::files;
-use super::mounts::{self, Mount};
+use super::mounts::{Mount, MountTable};
 use super::template::Template;
 use crate::api::{CloneId, SnapshotName};
 use crate::config::DiskBound;
@@ -68,7 +68,7 @@ impl Overlay {
         for name in [STORE, ASIDE] {
             files::make_folders(&clones.join(name), 0o700)?;
         }
-        let bound = SizeBound::choose(wanted, &mounts::all()?, &clones);
+        let bound = SizeBound::choose(wanted, &MountTable::read()?, &clones);
         Ok(Overlay { clones, bound, mke2fs: tools.find("mke2fs") })
     }
 
@@ -124,10 +124,8 @@ impl Overlay {
     }
 
     /// The mounts of one clone, and the mounts below them.
-    pub(super) fn mounts(&self, names: &SlotNames) -> io::Result<Vec<Mount>> {
-        let mut seen = mounts::on_and_below(&self.folder(names))?;
-        seen.extend(mounts::on(&self.store(names).join(DISK))?);
-        Ok(seen)
+    pub(super) fn mounts(&self, names: &SlotNames) -> io::Result<MountTable> {
+        MountTable::read_below(&self.folder(names), Some(&self.store(names).join(DISK)))
     }
 
     /// The parent of all clones' folders.
@@ -136,11 +134,15 @@ impl Overlay {
     }
 
     /// Inspect a clone's files.
-    pub(super) fn inspect(&self, names: &SlotNames, mounts: &[Mount]) -> io::Result<Option<ObservedStorage>> {
+    pub(super) fn inspect(
+        &self,
+        names: &SlotNames,
+        mounts: &MountTable,
+    ) -> io::Result<Option<ObservedStorage>> {
         let (folder, store) = (self.folder(names), self.store(names));
-        let overlay = mounts::at(mounts, &folder);
-        let exists = |path: &Path| path.symlink_metadata().is_ok();
-        if !exists(&store) && !exists(&folder) {
+        let overlay = mounts.at(&folder);
+        let of_store = store.symlink_metadata();
+        if of_store.is_err() && folder.symlink_metadata().is_err() {
             return Ok(None);
         }
         let disk = store.join(DISK);
@@ -156,7 +158,7 @@ impl Overlay {
             },
             Err(why) => (Identity::Foreign(why), None, false),
         };
-        let age = store.symlink_metadata().and_then(|meta| meta.modified()).ok();
+        let age = of_store.and_then(|meta| meta.modified()).ok();
         let upper = disk.join("upper");
         let mounted = bounded
             && overlay
@@ -188,9 +190,9 @@ impl Overlay {
     }
 
     /// Mounts below the clone's folder, other than its storage itself.
-    pub(super) fn mounts_below(&self, names: &SlotNames, mounts: &[Mount]) -> BTreeSet<String> {
+    pub(super) fn mounts_below(&self, names: &SlotNames, mounts: &MountTable) -> BTreeSet<String> {
         let folder = self.folder(names);
-        mounts::below(mounts, &folder).iter().map(|mount| mount.at.to_string_lossy().into_owned()).collect()
+        mounts.below(&folder).iter().map(|mount| mount.at.to_string_lossy().into_owned()).collect()
     }
 
     /// Clone the template's files, labelled and limited in size.
@@ -233,7 +235,7 @@ impl Overlay {
             .map_err(|error| what.failed("the folder of its upper layer cannot be made", error))?;
         files::make_folders(&folder, 0o700)
             .map_err(|error| what.failed("the mount point cannot be made", error))?;
-        if mounts::at(&mounts, &disk).is_none() {
+        if mounts.at(&disk).is_none() {
             let size = spec.limits.disk_bytes.unwrap_or(10 << 30);
             bound
                 .limit(&disk, &store.join(IMAGE), size, names.uid, &self.mke2fs)
@@ -268,10 +270,10 @@ impl Overlay {
     pub(super) fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let what = self.what(names);
         let folder = self.folder(names);
-        let mounts = mounts::on_and_below(&folder)
+        let mounts = MountTable::read_below(&folder, None)
             .map_err(|error| what.failed("the mounts cannot be listed", error))?;
         let mut first = None;
-        for mount in mounts::below(&mounts, &folder) {
+        for mount in mounts.below(&folder) {
             if let Err(error) = unmount(&mount.at, how) {
                 first.get_or_insert_with(|| {
                     let inside = ErrorContext { object: mount.at.display().to_string(), hint: what.hint };
@@ -378,13 +380,12 @@ fn options(lower: &Path, upper: &Path, work: &Path) -> Option<String> {
 /// Inner `Err`: the label cannot be parsed. `None`: there is none.
 fn read_label(store: &Path) -> io::Result<Result<Option<Label>, String>> {
     let path = store.join(LABEL);
-    match std::fs::read(&path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
-            .map(Some)
-            .map_err(|error| format!("{}: {error}", path.display()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(None)),
-        Err(error) => Err(error),
-    }
+    Ok(match files::read_small(&path)? {
+        Some(bytes) => {
+            serde_json::from_slice(&bytes).map(Some).map_err(|error| format!("{}: {error}", path.display()))
+        }
+        None => Ok(None),
+    })
 }
 
 pub(super) fn unmount(mount_point: &Path, how: Unmount) -> io::Result<()> {
@@ -399,9 +400,8 @@ pub(super) fn unmount(mount_point: &Path, how: Unmount) -> io::Result<()> {
 pub(super) fn unmount_all(mount_point: &Path, how: Unmount) -> io::Result<()> {
     // Each round unmounts one mount or fails.
     loop {
-        let mounts = mounts::on_and_below(mount_point)?;
-        let inner = mounts::below(&mounts, mount_point);
-        let next = inner.first().copied().or_else(|| mounts::at(&mounts, mount_point));
+        let mounts = MountTable::read_below(mount_point, None)?;
+        let next = mounts.below(mount_point).first().copied().or_else(|| mounts.at(mount_point));
         let Some(mount) = next else { return Ok(()) };
         unmount(&mount.at, how)?;
     }

@@ -1,7 +1,7 @@
 //! The clones' files, by overlay or by ZFS as configured (`linux.storage`).
 
 use super::blocking_work::run as blocking;
-use super::mounts::{self, Mount};
+use super::mounts::MountTable;
 use super::overlay::Overlay;
 use super::template::{self, Template};
 use super::{checks, zfs};
@@ -105,10 +105,10 @@ impl Storage {
     }
 
     /// The mounts that an inspection needs: those of one clone, or all.
-    pub(super) fn mounts(&self, only: Option<&SlotNames>) -> io::Result<Vec<Mount>> {
+    pub(super) fn mounts(&self, only: Option<&SlotNames>) -> io::Result<MountTable> {
         match (self, only) {
             (Storage::Overlay(overlay, _), Some(names)) => overlay.mounts(names),
-            _ => mounts::all(),
+            _ => MountTable::read(),
         }
     }
 
@@ -124,7 +124,7 @@ impl Storage {
     pub(super) fn inspect(
         &self,
         names: &SlotNames,
-        mounts: &[Mount],
+        mounts: &MountTable,
         datasets: &Datasets,
     ) -> io::Result<Option<ObservedStorage>> {
         match self {
@@ -160,12 +160,12 @@ impl Storage {
     }
 
     /// Mounts below the clone's folder, other than its storage itself.
-    pub(super) fn mounts_below(&self, names: &SlotNames, seen: &[Mount]) -> BTreeSet<String> {
+    pub(super) fn mounts_below(&self, names: &SlotNames, mounts: &MountTable) -> BTreeSet<String> {
         match self {
-            Storage::Overlay(overlay, _) => overlay.mounts_below(names, seen),
+            Storage::Overlay(overlay, _) => overlay.mounts_below(names, mounts),
             Storage::Zfs(_) => {
-                let mounts = zfs::mounts_below(names, seen);
-                mounts.iter().map(|mount| mount.at.to_string_lossy().into_owned()).collect()
+                let below = zfs::mounts_below(names, mounts);
+                below.iter().map(|mount| mount.at.to_string_lossy().into_owned()).collect()
             }
         }
     }

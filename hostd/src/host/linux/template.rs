@@ -16,7 +16,8 @@
 //! for a moment only; slow work is done before or after.
 
 use super::errors::{failed, refused};
-use super::{files, mounts, overlay};
+use super::mounts::{Mount, MountTable};
+use super::{files, overlay};
 use crate::api::SnapshotName;
 use crate::host::{HostError, HostErrorKind, HostResult};
 use launcher::chromium::{Chromium, Flavor};
@@ -243,11 +244,11 @@ pub(super) fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clon
         let real = folder.canonicalize().map_err(io)?;
         let mut users = overlay::made_from(clones, snapshot).map_err(io)?;
         // Also the clones of another hostd, which have another folder.
-        let mounted = |mount: &mounts::Mount| {
+        let mounted = |mount: &Mount| {
             let lower = mount.option("lowerdir").map(Path::new);
             lower.is_some_and(|lower| lower.starts_with(&real)).then(|| mount.at.display().to_string())
         };
-        users.extend(mounts::all().map_err(io)?.iter().filter_map(mounted));
+        users.extend(MountTable::read().map_err(io)?.iter().filter_map(mounted));
         if !users.is_empty() {
             let users: Vec<String> = users.into_iter().collect();
             return Err(HostError::new(

@@ -5,7 +5,7 @@
 //! stays busy until its last user exits. It is moved aside, which works because it is not mounted any more.
 
 use super::errors::{ErrorContext, failed};
-use super::mounts::{self, Mount};
+use super::mounts::{Mount, MountTable};
 use super::overlay::{unmount, unmount_all};
 use super::template;
 use crate::api::SnapshotName;
@@ -36,18 +36,18 @@ pub(super) fn folder(names: &SlotNames) -> PathBuf {
 }
 
 /// Mounts below the clone's folder, other than its storage itself.
-pub(super) fn mounts_below<'a>(names: &SlotNames, mounts: &'a [Mount]) -> Vec<&'a Mount> {
+pub(super) fn mounts_below<'a>(names: &SlotNames, mounts: &'a MountTable) -> Vec<&'a Mount> {
     let (top, files) = (real_folder(names), real_folder(names).join("root"));
     let own = |mount: &Mount| {
         mount.kind == "zfs" && mount.at == files && mount.source == format!("{}/root", names.dataset)
     };
-    mounts::below(mounts, &top).into_iter().filter(|mount| !own(mount)).collect()
+    mounts.below(&top).into_iter().filter(|mount| !own(mount)).collect()
 }
 
 /// Unmount everything below the clone's folder; with force also its datasets.
 pub(super) fn unmount_below(names: &SlotNames, how: Unmount) -> HostResult<()> {
     let what = what(names);
-    let mounts = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", error))?;
+    let mounts = MountTable::read().map_err(|error| what.failed("the mounts cannot be listed", error))?;
     let mut first = None;
     for mount in mounts_below(names, &mounts) {
         if let Err(error) = unmount(&mount.at, how) {
@@ -106,9 +106,9 @@ pub(super) async fn create_template(
 /// Verify that the folder is the dataset's mount point. Otherwise files would be written below a later mount of it.
 fn must_be_mounted(folder: &Path, dataset: &str) -> HostResult<()> {
     let what = ErrorContext { object: folder.display().to_string(), hint: "hostctl doctor checks the host" };
-    let mounts = mounts::all().map_err(|error| what.failed("the mounts cannot be listed", error))?;
+    let mounts = MountTable::read().map_err(|error| what.failed("the mounts cannot be listed", error))?;
     let real = folder.canonicalize().map_err(|error| what.failed("does not exist", error))?;
-    match mounts::at(&mounts, &real) {
+    match mounts.at(&real) {
         Some(mount) if mount.kind == "zfs" && mount.source == dataset => Ok(()),
         _ => Err(HostError::new(
             HostErrorKind::NotReady,

@@ -9,7 +9,7 @@
 //! tmpfs is the default: it is the fastest, works on every machine, and writes nothing to a disk. The other two are for
 //! clones that write more than fits into memory.
 
-use super::super::mounts::{self, Mount};
+use super::super::mounts::MountTable;
 use super::{loop_device, project_quota};
 use crate::config::DiskBound;
 use crate::host::command::Tool;
@@ -35,8 +35,8 @@ pub(in crate::host::linux) enum SizeBound {
 
 impl SizeBound {
     /// The bound for the configuration and this folder's file system, or why there is none.
-    pub(super) fn choose(wanted: DiskBound, mounts: &[Mount], folder: &Path) -> Result<SizeBound, String> {
-        let disk = mounts::holding(mounts, folder);
+    pub(super) fn choose(wanted: DiskBound, mounts: &MountTable, folder: &Path) -> Result<SizeBound, String> {
+        let disk = mounts.holding(folder);
         let enforced = disk.is_some_and(|disk| {
             matches!(disk.kind.as_str(), "ext4" | "xfs")
                 && disk.options.split(',').any(|one| one == QUOTA_OPTION)
@@ -65,8 +65,8 @@ impl SizeBound {
     }
 
     /// Whether the folder `disk` has this bound.
-    pub(super) fn is_in_place(self, mounts: &[Mount], disk: &Path) -> bool {
-        let kind = mounts::at(mounts, disk).map(|mount| mount.kind.as_str());
+    pub(super) fn is_in_place(self, mounts: &MountTable, disk: &Path) -> bool {
+        let kind = mounts.at(disk).map(|mount| mount.kind.as_str());
         match self {
             SizeBound::Tmpfs => kind == Some("tmpfs"),
             SizeBound::Loop => kind == Some("ext4"),
@@ -125,6 +125,7 @@ fn format(image: &Path, mke2fs: &Tool) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kernel::mountinfo::Mount;
     use std::path::PathBuf;
 
     fn mount_of(at: &str, kind: &str, options: &str) -> Mount {
@@ -140,24 +141,25 @@ mod tests {
         let counted_only = [mount_of("/", "xfs", "rw,pqnoenforce")];
         let elsewhere = [mount_of("/", "btrfs", "rw,prjquota")];
         let clones = Path::new("/srv/clones");
-        let choose = |wanted, seen: &[Mount]| SizeBound::choose(wanted, seen, clones);
-        for seen in [&plain[..], &quotas, &counted_only, &elsewhere, &[]] {
-            assert_eq!(choose(DiskBound::Tmpfs, seen), Ok(SizeBound::Tmpfs));
-            assert_eq!(choose(DiskBound::Loop, seen), Ok(SizeBound::Loop));
+        let choose =
+            |wanted, mounts: &[Mount]| SizeBound::choose(wanted, &MountTable::new(mounts.to_vec()), clones);
+        for mounts in [&plain[..], &quotas, &counted_only, &elsewhere, &[]] {
+            assert_eq!(choose(DiskBound::Tmpfs, mounts), Ok(SizeBound::Tmpfs));
+            assert_eq!(choose(DiskBound::Loop, mounts), Ok(SizeBound::Loop));
         }
         assert_eq!(choose(DiskBound::Auto, &quotas), Ok(SizeBound::ProjectQuota));
         assert_eq!(choose(DiskBound::ProjectQuota, &quotas), Ok(SizeBound::ProjectQuota));
-        for seen in [&plain[..], &counted_only, &elsewhere, &[]] {
-            assert_eq!(choose(DiskBound::Auto, seen), Ok(SizeBound::Loop));
+        for mounts in [&plain[..], &counted_only, &elsewhere, &[]] {
+            assert_eq!(choose(DiskBound::Auto, mounts), Ok(SizeBound::Loop));
             assert!(
-                choose(DiskBound::ProjectQuota, seen)
+                choose(DiskBound::ProjectQuota, mounts)
                     .unwrap_err()
                     .contains("does not enforce project quotas")
             );
         }
         // The folder's own file system decides, not one above it.
         assert_eq!(
-            SizeBound::choose(DiskBound::Auto, &quotas, Path::new("/var/clones")),
+            SizeBound::choose(DiskBound::Auto, &MountTable::new(quotas.to_vec()), Path::new("/var/clones")),
             Ok(SizeBound::Loop)
         );
     }
@@ -168,7 +170,8 @@ mod tests {
         let with = |kind: &str| [mount_of("/", "ext4", "rw"), mount_of("/c/.store/x/disk", kind, "rw")];
         let none = [mount_of("/", "ext4", "rw")];
         let in_place = |bound: SizeBound| {
-            [&with("tmpfs")[..], &with("ext4"), &none].map(|mounts| bound.is_in_place(mounts, disk))
+            [&with("tmpfs")[..], &with("ext4"), &none]
+                .map(|mounts| bound.is_in_place(&MountTable::new(mounts.to_vec()), disk))
         };
         assert_eq!(in_place(SizeBound::Tmpfs), [true, false, false]);
         assert_eq!(in_place(SizeBound::Loop), [false, true, false]);
