@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`CLONES`] | hostd's clones: this number plus the slot (`pool.uid_base`) |
 //! | [`LAUNCHER`] | browsers that root starts with the launcher |
-//! | [`PREFLIGHT`] | the checks of the machine that the sandbox runs as an ordinary user |
+//! | [`of_preflight`] | the checks of the machine that the sandbox runs as an ordinary user |
 //! | [`EXAMPLES`] | examples and benchmarks |
 //! | [`of_test`] | tests; a thousand for each test process |
 
@@ -24,8 +24,8 @@ pub const CLONES: u32 = 1_900_000_000;
 pub const LAUNCHER: RangeInclusive<u32> = 1_900_100_000..=1_900_100_999;
 /// The ids that earlier versions of the launcher used. Profiles on disk may still belong to them.
 pub const LAUNCHER_BEFORE: RangeInclusive<u32> = 60_578..=61_183;
-/// The id of the sandbox's checks of a machine.
-pub const PREFLIGHT: u32 = 1_900_200_000;
+/// The ids of the sandbox's checks of a machine. Each process that runs them uses its own.
+const PREFLIGHT: RangeInclusive<u32> = 1_900_200_000..=1_900_209_999;
 /// The id of examples and benchmarks.
 pub const EXAMPLES: u32 = 1_900_300_000;
 /// Ids that systemd gives to services with `DynamicUser=`.
@@ -45,62 +45,65 @@ pub const fn of_test(process: u32) -> RangeInclusive<u32> {
     first..=first + PER_TEST - 1
 }
 
+/// The id of the checks of a machine that the process `process` runs.
+pub const fn of_preflight(process: u32) -> u32 {
+    *PREFLIGHT.start() + process % (*PREFLIGHT.end() - *PREFLIGHT.start() + 1)
+}
+
 /// Whether `id` may be the owner of a profile that the launcher made.
 pub fn is_launchers(id: u32) -> bool {
     LAUNCHER.contains(&id) || LAUNCHER_BEFORE.contains(&id)
 }
 
-/// The databases that give ids to accounts, and the column of the id.
-const ACCOUNTS: [(&str, usize); 2] = [("/etc/passwd", 2), ("/etc/group", 2)];
-/// The databases that give ranges of ids to accounts for their containers.
-const SUBORDINATE: [&str; 2] = ["/etc/subuid", "/etc/subgid"];
+/// The databases that give ids to accounts, and ranges of ids to their containers; each with what a line of it gives.
+const DATABASES: [(&str, fn(&str) -> Option<RangeInclusive<u32>>); 4] = [
+    ("/etc/passwd", account),
+    ("/etc/group", account),
+    ("/etc/subuid", subordinate),
+    ("/etc/subgid", subordinate),
+];
 
-/// The lines of the local databases that give ids of `range` to somebody. A missing database gives none.
+/// A line of a database that gives ids to somebody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The ids.
+    pub ids: RangeInclusive<u32>,
+    /// The database and the line.
+    pub line: String,
+}
+
+/// What the local databases give to somebody of the ids in `range`. A missing database gives nothing.
 ///
 /// Directory services are not asked: that can take seconds. See [`account_of`].
-pub fn local_claims(range: &RangeInclusive<u32>) -> io::Result<Vec<String>> {
+pub fn local_claims(range: &RangeInclusive<u32>) -> io::Result<Vec<Claim>> {
     let mut claims = Vec::new();
-    for (path, column) in ACCOUNTS {
-        claims.extend(account_claims(&read(path)?, column, range).map(|line| format!("{path}: {line}")));
-    }
-    for path in SUBORDINATE {
-        claims.extend(subordinate_claims(&read(path)?, range).map(|line| format!("{path}: {line}")));
+    for (path, claimed) in DATABASES {
+        let text = match fs::read(path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
+        };
+        for line in text.lines() {
+            let ids = claimed(line).filter(|ids| ids.start() <= range.end() && range.start() <= ids.end());
+            claims.extend(ids.map(|ids| Claim { ids, line: format!("{path}: {line}") }));
+        }
     }
     Ok(claims)
 }
 
-fn read(path: &str) -> io::Result<String> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
-    }
+/// A line of passwd or group: `name:password:id:…`.
+fn account(line: &str) -> Option<RangeInclusive<u32>> {
+    let id = line.split(':').nth(2)?.parse().ok()?;
+    Some(id..=id)
 }
 
-fn account_claims<'a>(
-    text: &'a str,
-    column: usize,
-    range: &'a RangeInclusive<u32>,
-) -> impl Iterator<Item = &'a str> {
-    text.lines().filter(move |line| {
-        let id = line.split(':').nth(column).and_then(|id| id.parse().ok());
-        id.is_some_and(|id| range.contains(&id))
-    })
-}
-
-/// Lines are `name:first:count`.
-fn subordinate_claims<'a>(text: &'a str, range: &'a RangeInclusive<u32>) -> impl Iterator<Item = &'a str> {
-    text.lines().filter(move |line| {
-        let mut numbers = line.split(':').skip(1).map(|number| number.parse::<u64>().ok());
-        match (numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(first), Some(count)) => {
-                count > 0
-                    && first <= u64::from(*range.end())
-                    && first.saturating_add(count - 1) >= u64::from(*range.start())
-            }
-            _ => false,
-        }
-    })
+/// A line of subuid or subgid: `name:first:count`.
+fn subordinate(line: &str) -> Option<RangeInclusive<u32>> {
+    let mut numbers = line.split(':').skip(1);
+    let first: u32 = numbers.next()?.parse().ok()?;
+    let count: u64 = numbers.next()?.parse().ok()?;
+    let last = u64::from(first) + count.checked_sub(1)?;
+    Some(first..=u32::try_from(last).unwrap_or(u32::MAX))
 }
 
 /// The name of the account or group with this id, from every configured database. It may ask a directory service over the
@@ -144,7 +147,7 @@ mod tests {
         let clones = CLONES..=CLONES + 999;
         let single = |id: u32| id..=id;
         let tests = *of_test(0).start()..=*of_test(TEST_PROCESSES - 1).end();
-        let ranges = [clones, LAUNCHER, single(PREFLIGHT), single(EXAMPLES), tests];
+        let ranges = [clones, LAUNCHER, PREFLIGHT, single(EXAMPLES), tests];
         for (index, one) in ranges.iter().enumerate() {
             assert!(ALL.contains(one.start()) && ALL.contains(one.end()), "{one:?}");
             for other in &ranges[index + 1..] {
@@ -160,22 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn accounts_and_subordinate_ranges_are_found() {
-        let range = 1000..=1999;
-        let passwd = "root:x:0:0::/:/bin/sh\nann:x:1000:50::/:/bin/sh\nbad line\nbob:x:2000:2000::/:/bin/sh\n";
-        assert_eq!(account_claims(passwd, 2, &range).count(), 1);
-        for (line, found) in [
-            ("ann:100000:65536", false),
-            ("ann:500:501", true),
-            ("ann:500:500", false),
-            ("ann:1999:1", true),
-            ("ann:2000:1", false),
-            ("ann:0:4294967296", true),
-            ("ann:1500:0", false),
-            ("ann:x:5", false),
-        ] {
-            assert_eq!(subordinate_claims(line, &range).count() == 1, found, "{line}");
+    fn accounts_and_subordinate_ranges_are_read() {
+        assert_eq!(account("ann:x:1000:50::/:/bin/sh"), Some(1000..=1000));
+        assert_eq!(account("bad line"), None);
+        assert_eq!(account("ann:x:many:50"), None);
+        assert_eq!(subordinate("ann:100000:65536"), Some(100_000..=165_535));
+        assert_eq!(subordinate("ann:7:1"), Some(7..=7));
+        assert_eq!(subordinate("ann:0:4294967297"), Some(0..=u32::MAX));
+        for nothing in ["ann:7:0", "ann:x:5", "ann:5", ""] {
+            assert_eq!(subordinate(nothing), None, "{nothing}");
         }
+        let root = local_claims(&(0..=0)).expect("the databases can be read");
+        assert!(root.iter().any(|claim| claim.line.starts_with("/etc/passwd: root:")), "{root:?}");
     }
 
     #[cfg(target_os = "linux")]

@@ -283,6 +283,25 @@ fn unbounded_files_in_memory_are_refused() {
 }
 
 #[test]
+fn a_uid_that_another_process_has_is_refused() {
+    use std::os::unix::process::CommandExt;
+    let mut marked = Marked::new();
+    let uid = private_uid();
+    let mut other =
+        std::process::Command::new("sleep").arg("1000").uid(uid).gid(uid).spawn().expect("another process");
+    let result = marked.launch().spawn();
+    marked.assert_refused(result, Layer::Identity);
+    // The limit with which stage 1 finds this out is not left to the program.
+    other.kill().expect("kill");
+    other.wait().expect("reap");
+    marked.policy.limits.open_files = 300;
+    let plan = shell(&marked.policy, "for i in 1 2 3 4 5 6; do sleep 0.1 & done; wait; echo x > /mark/started");
+    let mut sandbox = Launch::new(plan).spawn().expect("starts");
+    assert!(sandbox.wait().expect("ends").success());
+    assert!(marked.started());
+}
+
+#[test]
 fn a_terminal_is_refused() {
     use std::os::fd::OwnedFd;
     let marked = Marked::new();

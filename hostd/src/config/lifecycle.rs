@@ -32,7 +32,8 @@ pub struct PoolConfig {
     #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
     #[schemars(with = "String")]
     pub subnet6: Option<Ipv6Net>,
-    /// On Linux each slot has its own user id: this number plus the slot.
+    /// On Linux each slot has its own user id: this number plus the slot. Nobody else may use these ids: the daemon does
+    /// not start if an account has one. Change it only while there are no clones.
     pub uid_base: u32,
     /// The folder of the clones.
     pub clones_dir: PathBuf,
@@ -70,7 +71,7 @@ impl PoolConfig {
             subnet: Ipv4Net::new_assert([10, 87, 64, 0].into(), 22),
             address_offset: 15,
             subnet6: None,
-            uid_base: 61000,
+            uid_base: kernel::user_ids::CLONES,
             clones_dir: dirs.clones.clone(),
             parent_dataset: "zroot/bastille/jails".into(),
             size: 0,

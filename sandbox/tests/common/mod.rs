@@ -4,6 +4,7 @@
 use sandbox::{FileRule, HostFacts, Launch, Policy, Program, SandboxPlan};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// One of the user ids that belong to this test process.
 pub(crate) fn uid(number: u32) -> u32 {
@@ -11,9 +12,11 @@ pub(crate) fn uid(number: u32) -> u32 {
     kernel::user_ids::of_test(std::process::id()).start() + number
 }
 
-/// The private uid of tests that run as root.
+/// The private uid of tests that run as root. Each thread has its own: a uid is refused while another sandbox uses it.
 pub(crate) fn private_uid() -> u32 {
-    uid(0)
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    thread_local!(static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    uid(NUMBER.with(|number| *number))
 }
 
 /// Whether this process is root.

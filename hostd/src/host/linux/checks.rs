@@ -2,7 +2,7 @@
 
 use super::limits::{self, LimitBackend};
 use super::storage::Overlay;
-use super::{LinuxHostState, mounts};
+use super::{LinuxHostState, mounts, user_ids};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
@@ -30,6 +30,8 @@ pub(super) fn run(
     findings.extend(sandbox());
     findings.push(keeper(inner));
     findings.extend(rates(inner));
+    findings.push(open_files(inner));
+    findings.push(user_ids::check(inner));
     findings.push(egress(inner));
     findings.extend(forwarding(inner));
     findings.push(template(inner, usable));
@@ -47,11 +49,11 @@ pub(super) fn broken(error: &HostError) -> Finding {
     finding("checks", Severity::Error, chain(error), &error.hint)
 }
 
-fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: &str) -> Finding {
+pub(super) fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: &str) -> Finding {
     Finding { check: check.into(), severity, message: message.into(), fix: fix.into() }
 }
 
-fn good(check: &str, message: impl Into<String>) -> Finding {
+pub(super) fn good(check: &str, message: impl Into<String>) -> Finding {
     finding(check, Severity::Ok, message, "")
 }
 
@@ -148,6 +150,38 @@ fn rates(inner: &LinuxHostState) -> Option<Finding> {
     };
     let fix = "remove read_bytes_per_second and write_bytes_per_second from [clone_limits]";
     Some(finding("rates", severity, limits::RATES, fix))
+}
+
+/// Whether all clones together can use up the host's open files. Then no other process of the host could open one.
+fn open_files(inner: &LinuxHostState) -> Finding {
+    let text = std::fs::read_to_string(FILE_MAX).unwrap_or_default();
+    match text.trim().parse::<u64>() {
+        Ok(most) => judge_open_files(&inner.config, most),
+        Err(error) => finding("open-files", Severity::Warning, format!("{FILE_MAX}: {error}"), "mount /proc"),
+    }
+}
+
+const FILE_MAX: &str = "/proc/sys/fs/file-max";
+
+fn judge_open_files(config: &crate::config::Config, most: u64) -> Finding {
+    let (limits, clones) = (&config.clone_limits, config.server.max_clones);
+    let of_one = limits.open_files.saturating_mul(limits.processes);
+    let of_all = of_one.saturating_mul(clones);
+    // The host's own programs need some too.
+    let wanted = of_all.saturating_add(of_all / 8);
+    let message = format!(
+        "{clones} clones with {} processes of {} open files each can open {of_all}; fs.file-max is {most}",
+        limits.processes, limits.open_files
+    );
+    let fix = format!(
+        "sysctl -w fs.file-max={wanted} (a file uses 256 bytes only while it is open), or lower clone_limits.open_files, \
+         clone_limits.processes or server.max_clones"
+    );
+    match most {
+        _ if most >= wanted => good("open-files", message),
+        _ if most > of_one => finding("open-files", Severity::Warning, message, &fix),
+        _ => finding("open-files", Severity::Error, format!("one clone can stop the host: {message}"), &fix),
+    }
 }
 
 fn egress(inner: &LinuxHostState) -> Finding {
@@ -354,4 +388,26 @@ fn strange_mounts(inner: &LinuxHostState) -> Vec<String> {
     };
     let strange = mounts::below(&all, &clones).into_iter().filter(|mount| !claimed(&mount.at));
     strange.map(|mount| mount.at.display().to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn the_clones_open_files_are_compared_with_the_hosts() {
+        let mut config = Config::default();
+        config.server.max_clones = 10;
+        config.clone_limits.processes = 100;
+        config.clone_limits.open_files = 1000;
+        let severity = |most| judge_open_files(&config, most).severity;
+        assert_eq!(severity(u64::MAX), Severity::Ok);
+        assert_eq!(severity(1_125_000), Severity::Ok);
+        assert_eq!(severity(1_124_999), Severity::Warning);
+        assert_eq!(severity(100_001), Severity::Warning);
+        assert_eq!(severity(100_000), Severity::Error);
+        let fix = judge_open_files(&config, 100_000).fix;
+        assert!(fix.contains("fs.file-max=1125000"), "{fix}");
+    }
 }

@@ -35,6 +35,7 @@ mod storage;
 mod supervisor;
 mod template;
 pub mod templates;
+mod user_ids;
 mod zfs;
 
 pub use supervisor::main as supervise;
@@ -82,6 +83,8 @@ struct LinuxHostState {
     run: PathBuf,
     /// Where this storage's mounts can be kept apart.
     apart: Option<MountIsolation>,
+    /// Accounts that have user ids of this pool.
+    claims: Vec<kernel::user_ids::Claim>,
     /// Processes that were killed and are not known to be gone.
     killed: Mutex<BTreeMap<Slot, ProcessHandles>>,
 }
@@ -121,6 +124,7 @@ impl LinuxHost {
             egress,
             run,
             apart,
+            claims: user_ids::claims(pool),
             killed: Mutex::default(),
         })))
     }
@@ -479,6 +483,7 @@ impl Host for LinuxHost {
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
         self.blocking(move |inner| {
+            user_ids::refuse_claimed(&inner.claims, &spec.names)?;
             inner.keeper.ensure(inner.config.linux.limits, &spec, &inner.run(&spec.names))
         })
         .await

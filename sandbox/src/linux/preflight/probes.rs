@@ -89,7 +89,7 @@ fn wait_for(child: &mut Child) -> Result<ExitStatus, String> {
 
 /// Runs one check of the stages' `check` mode.
 fn run_check(question: &str) -> Result<(), String> {
-    let user = user_ids::PREFLIGHT.to_string();
+    let user = user_ids::of_preflight(std::process::id()).to_string();
     let mut words = vec!["check", question];
     if nix::unistd::geteuid().is_root() {
         words.push(&user);
@@ -205,7 +205,7 @@ fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), E
     let mut policy = Policy::new("preflight");
     policy.landlock.abi = abi;
     policy.files = vec![FileRule::temporary("/tmp", 1 << 20), FileRule::temporary("/dev/shm", 1 << 20)];
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(user_ids::PREFLIGHT);
+    policy.identity.host_uid = nix::unistd::geteuid().is_root().then(|| user_ids::of_preflight(std::process::id()));
     let program = Program { path: "/preflight".into(), arguments: vec![question.to_owned()] };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
     let failed = |source| Error::Io { what: "communicate with the program inside".to_owned(), source };

@@ -86,7 +86,8 @@ impl Bound {
     ) -> io::Result<()> {
         match self {
             Bound::Tmpfs => {
-                let options = format!("size={size},mode=0700");
+                // An empty file uses no block, so the number of files is bounded too.
+                let options = format!("size={size},nr_inodes={},mode=0700", inodes(size));
                 mount(Some("hostd"), disk, Some("tmpfs"), super::FLAGS, Some(options.as_str()))
                     .map_err(io::Error::from)
             }
@@ -109,6 +110,11 @@ impl Bound {
             }
         }
     }
+}
+
+/// The most files on a disk of this size in memory: one for each 16 KiB, as `mke2fs` makes them.
+fn inodes(size: u64) -> u64 {
+    (size / (16 << 10)).max(1024)
 }
 
 /// Make a file system in the image.
