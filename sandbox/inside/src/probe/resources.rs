@@ -10,6 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::inotify::{InitFlags, Inotify};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::path::Path;
 
 const LIMITS: &[Layer] = &[Layer::Limits];
 
@@ -62,9 +63,12 @@ pub(super) const PROBES: &[Probe] = &[
     },
     Probe {
         name: "many-empty-files",
-        attempt: "make more files in /tmp than the limit",
+        attempt: "make more files in a folder in memory than the limit",
         layers: LIMITS,
-        run: |c| many(c.inodes + 1, |number| File::create(format!("/tmp/empty-{number}")).map(drop)),
+        run: |c| match &c.temporary {
+            Some((folder, most)) => many_files(folder, *most),
+            None => Attempt::NotTried("there is no folder in memory".to_owned()),
+        },
     },
     Probe {
         name: "system-v-objects",
@@ -136,6 +140,17 @@ fn many(count: u64, mut make: impl FnMut(u64) -> io::Result<()>) -> Attempt {
         }
     }
     Attempt::Open(format!("{count} were made"))
+}
+
+/// Makes one file more than the limit, and removes all of them for the probes that follow.
+fn many_files(folder: &Path, most: u64) -> Attempt {
+    let inside = folder.join("many-empty-files");
+    if let Err(error) = fs::create_dir(&inside) {
+        return Attempt::NotTried(format!("{}: {error}", inside.display()));
+    }
+    let attempt = many(most + 1, |number| File::create(inside.join(number.to_string())).map(drop));
+    let _ = fs::remove_dir_all(inside);
+    attempt
 }
 
 /// Starts one process more than the limit allows namespaces, each with a namespace of its own. User namespaces are made side

@@ -118,17 +118,12 @@ impl Outside {
                 .iter()
                 .map(|(kind, most)| (kind.to_string(), *most))
                 .collect(),
-            inodes: inodes_of_tmp(policy),
+            temporary: policy.files.iter().find_map(FileRule::inodes),
             open_files: policy.limits.open_files,
             memory_bytes: policy.limits.memory_bytes.filter(|_| limits_kept),
             processes: policy.limits.processes.filter(|_| limits_kept),
         }
     }
-}
-
-fn inodes_of_tmp(policy: &Policy) -> u64 {
-    let folders = policy.files.iter().filter_map(FileRule::inodes);
-    folders.filter(|(path, _)| path == Path::new("/tmp")).map(|(_, most)| most).next().unwrap_or_default()
 }
 
 /// A unique name that cannot be guessed.
