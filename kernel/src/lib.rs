@@ -6,6 +6,8 @@
 #[cfg(target_os = "linux")]
 pub mod mountinfo;
 #[cfg(target_os = "linux")]
+pub mod netlink;
+#[cfg(target_os = "linux")]
 pub mod pid_namespace;
 #[cfg(target_os = "linux")]
 pub mod pidfd;

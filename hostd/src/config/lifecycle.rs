@@ -141,7 +141,8 @@ pub struct CloneLimits {
     /// Number of processes (threads on Linux).
     #[schemars(range(min = 16))]
     pub processes: u64,
-    /// Open files of one process.
+    /// Open files of one process. All clones together can open this many times processes times server.max_clones; doctor
+    /// compares that with fs.file-max.
     #[schemars(range(min = 64))]
     pub open_files: u64,
     /// Processor time: 100 is one core.
@@ -161,7 +162,7 @@ impl Default for CloneLimits {
         Self {
             memory_bytes: 2 << 30,
             processes: 1024,
-            open_files: 8192,
+            open_files: 1024,
             cpu_percent: 200,
             disk_bytes: 10 << 30,
             read_bytes_per_second: 0,

@@ -17,9 +17,9 @@ use std::io;
 
 const FIX: &str = "remove that account or range, or set pool.uid_base to a free range while there are no clones";
 
-/// The accounts that have ids of this pool. An unreadable database is logged; doctor reports it too.
-pub(super) fn claims(pool: &Slots) -> Vec<Claim> {
-    let claims = user_ids::local_claims(&pool.user_ids()).unwrap_or_else(|error| {
+/// The accounts that have ids of these slots. An unreadable database is logged; doctor reports it too.
+pub(super) fn claimed(slots: &Slots) -> Vec<Claim> {
+    let claims = user_ids::local_claims(&slots.user_ids()).unwrap_or_else(|error| {
         tracing::error!(%error, "the accounts cannot be read, so their user ids are not compared with the clones'");
         Vec::new()
     });
@@ -43,8 +43,8 @@ pub(super) fn refuse_claimed(claims: &[Claim], names: &SlotNames) -> HostResult<
 }
 
 /// What doctor says about the user ids.
-pub(super) fn check(inner: &LinuxHostState) -> Finding {
-    let ids = inner.pool.user_ids();
+pub(super) fn check(state: &LinuxHostState) -> Finding {
+    let ids = state.slots.user_ids();
     let wrong = |message: String, fix: &str| finding("user-ids", Severity::Error, message, fix);
     match user_ids::local_claims(&ids) {
         Ok(claims) if claims.is_empty() => {}
@@ -61,7 +61,7 @@ pub(super) fn check(inner: &LinuxHostState) -> Finding {
             return wrong(format!("user id {id} cannot be looked up: {error}"), "repair the name service (nsswitch.conf)");
         }
     }
-    match foreign_processes(inner) {
+    match foreign_processes(state) {
         Ok(foreign) if foreign.is_empty() => {}
         Ok(foreign) => {
             let list: Vec<String> =
@@ -85,12 +85,12 @@ pub(super) fn check(inner: &LinuxHostState) -> Finding {
 }
 
 /// Processes with a clone's user id that are not in that clone.
-fn foreign_processes(inner: &LinuxHostState) -> io::Result<Vec<(u32, u32)>> {
+fn foreign_processes(state: &LinuxHostState) -> io::Result<Vec<(u32, u32)>> {
     let mut foreign = Vec::new();
-    for (pid, id) in user_ids::processes_in(&inner.pool.user_ids())? {
-        let Some(slot) = inner.pool.slots().find(|slot| inner.pool.names(*slot).uid == id) else { continue };
-        let names = inner.pool.names(slot);
-        let inside = || processes::inside(names.name.as_str(), &inner.run(&names), &inner.keeper);
+    for (pid, id) in user_ids::processes_in(&state.slots.user_ids())? {
+        let Some(slot) = state.slots.slots().find(|slot| state.slots.names(*slot).uid == id) else { continue };
+        let names = state.slots.names(slot);
+        let inside = || processes::inside(names.name.as_str(), &state.run(&names), &state.limits);
         // The second look is for a process that started after the first.
         if !inside()?.contains(&pid) && still_has(pid, id) && !inside()?.contains(&pid) {
             foreign.push((pid, id));
