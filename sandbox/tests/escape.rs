@@ -138,7 +138,10 @@ fn every_bound_of_kernel_objects_stops_its_probe() {
             finding.expect("the probe ran").outcome.clone()
         };
         let stopped = outcome(&with);
-        assert!(matches!(&stopped, Outcome::Stopped(why) if why.starts_with("after ")), "{name}: {stopped:?}");
+        assert!(
+            matches!(&stopped, Outcome::Stopped(why) if why.starts_with("after ")),
+            "{name}: {stopped:?}"
+        );
         let open = outcome(&without);
         assert!(matches!(open, Outcome::Open(_)), "{name} without the layer: {open:?}");
     }

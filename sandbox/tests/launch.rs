@@ -3,9 +3,7 @@
 
 mod common;
 
-use common::{
-    as_ordinary_user, in_own_network, is_root, output, policy, private_uid, program, shell, uid,
-};
+use common::{as_ordinary_user, in_own_network, is_root, output, policy, private_uid, program, shell, uid};
 use sandbox::{
     Error, FileRule, Launch, Layer, LayerState, LimitEnforcer, Network, Requirement, Stdio, preflight,
 };

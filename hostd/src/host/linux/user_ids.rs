@@ -15,7 +15,8 @@ use crate::slot::{SlotNames, Slots};
 use kernel::user_ids::{self, Claim};
 use std::io;
 
-const FIX: &str = "remove that account or range, or set pool.uid_base to a free range while there are no clones";
+const FIX: &str =
+    "remove that account or range, or set pool.uid_base to a free range while there are no clones";
 
 /// The accounts that have ids of these slots. An unreadable database is logged; doctor reports it too.
 pub(super) fn claimed(slots: &Slots) -> Vec<Claim> {
@@ -24,7 +25,11 @@ pub(super) fn claimed(slots: &Slots) -> Vec<Claim> {
         Vec::new()
     });
     for claim in &claims {
-        tracing::error!(claim = claim.line, hint = FIX, "an account has user ids of clones; such slots are not used");
+        tracing::error!(
+            claim = claim.line,
+            hint = FIX,
+            "an account has user ids of clones; such slots are not used"
+        );
     }
     claims
 }
@@ -52,13 +57,18 @@ pub(super) fn check(state: &LinuxHostState) -> Finding {
             let lines: Vec<&str> = claims.iter().map(|claim| claim.line.as_str()).collect();
             return wrong(format!("accounts have user ids of clones: {}", lines.join(", ")), FIX);
         }
-        Err(error) => return wrong(format!("the accounts cannot be read: {error}"), "make them readable for root"),
+        Err(error) => {
+            return wrong(format!("the accounts cannot be read: {error}"), "make them readable for root");
+        }
     }
     match ids.clone().find_map(|id| user_ids::account_of(id).transpose().map(|found| (id, found))) {
         None => {}
         Some((id, Ok(account))) => return wrong(format!("{account} has the user id {id} of a clone"), FIX),
         Some((id, Err(error))) => {
-            return wrong(format!("user id {id} cannot be looked up: {error}"), "repair the name service (nsswitch.conf)");
+            return wrong(
+                format!("user id {id} cannot be looked up: {error}"),
+                "repair the name service (nsswitch.conf)",
+            );
         }
     }
     match foreign_processes(state) {
@@ -77,7 +87,9 @@ pub(super) fn check(state: &LinuxHostState) -> Finding {
         return finding(
             "user-ids",
             Severity::Warning,
-            format!("the clones' user ids {first} to {last} overlap those that systemd gives to services (DynamicUser)"),
+            format!(
+                "the clones' user ids {first} to {last} overlap those that systemd gives to services (DynamicUser)"
+            ),
             &format!("set pool.uid_base = {} while there are no clones", user_ids::CLONES),
         );
     }
@@ -88,7 +100,9 @@ pub(super) fn check(state: &LinuxHostState) -> Finding {
 fn foreign_processes(state: &LinuxHostState) -> io::Result<Vec<(u32, u32)>> {
     let mut foreign = Vec::new();
     for (pid, id) in user_ids::processes_in(&state.slots.user_ids())? {
-        let Some(slot) = state.slots.slots().find(|slot| state.slots.names(*slot).uid == id) else { continue };
+        let Some(slot) = state.slots.slots().find(|slot| state.slots.names(*slot).uid == id) else {
+            continue;
+        };
         let names = state.slots.names(slot);
         let inside = || processes::inside(names.name.as_str(), &state.run(&names), &state.limits);
         // The second look is for a process that started after the first.

@@ -169,7 +169,8 @@ fn fork_as_only_process(user: u32) -> Result<Option<i32>, Failure> {
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
-                let why = format!("uid {user} is in use by another process, or the limit of processes is reached");
+                let why =
+                    format!("uid {user} is in use by another process, or the limit of processes is reached");
                 return Err(Failure::of(Layer::Identity, why));
             }
             other => break other.map_err(|e| failed("fork", &e))?,

@@ -3,7 +3,9 @@
 //! It first verifies what bubblewrap set up, then drops privileges step by step. The system call
 //! filter comes last because the earlier steps need system calls that it refuses.
 
-use super::{Failure, bounds, capabilities, channel, descriptors, landlock, seccomp, sys, user_namespace, verify};
+use super::{
+    Failure, bounds, capabilities, channel, descriptors, landlock, seccomp, sys, user_namespace, verify,
+};
 use crate::layer::Layer;
 use crate::protocol::{Executable, FIRST_DESCRIPTOR, GO, Instructions, Record, Target};
 use std::ffi::CString;

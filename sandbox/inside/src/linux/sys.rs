@@ -142,11 +142,11 @@ pub fn reconfigure_mount(path: &Path, option: &CStr, value: &str) -> io::Result<
     // SAFETY: the kernel just created this descriptor for us.
     let context = unsafe { OwnedFd::from_raw_fd(number) };
     let none = std::ptr::null::<libc::c_char>();
-    for (command, option, value) in
-        [(SET_STRING, option.as_ptr(), value.as_ptr()), (RECONFIGURE, none, none)]
+    for (command, option, value) in [(SET_STRING, option.as_ptr(), value.as_ptr()), (RECONFIGURE, none, none)]
     {
         // SAFETY: the strings end with NUL and outlive the call; RECONFIGURE takes none.
-        let result = unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, option, value, 0) };
+        let result =
+            unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, option, value, 0) };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -83,7 +83,9 @@ fn process_ids() -> Result<(), Failure> {
 fn no_terminal() -> Result<(), Failure> {
     match controlling_terminal() {
         Some(0) => Ok(()),
-        Some(_) => Err(Failure::of(Layer::Session, "the launcher's terminal is still the controlling terminal")),
+        Some(_) => {
+            Err(Failure::of(Layer::Session, "the launcher's terminal is still the controlling terminal"))
+        }
         None => Err(Failure::of(Layer::Session, "/proc/self/stat cannot be read")),
     }
 }

@@ -279,7 +279,8 @@ pub(super) fn block_queued_signal() -> io::Result<()> {
     // SAFETY: the set is initialised and the signal exists.
     unsafe { libc::sigaddset(&raw mut set, libc::SIGRTMIN()) };
     // SAFETY: the kernel reads one set and writes none.
-    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into()).map(drop)
+    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into())
+        .map(drop)
 }
 
 pub(super) fn queue_signal() -> io::Result<()> {
@@ -293,7 +294,8 @@ pub(super) fn make_timer() -> io::Result<()> {
     let mut timer = 0i32;
     let none = std::ptr::null::<libc::sigevent>();
     // SAFETY: the kernel writes the timer's number; without an event it uses its default.
-    check(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, none, &raw mut timer) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, none, &raw mut timer) })
+        .map(drop)
 }
 
 pub(super) fn lock_memory(bytes: usize) -> io::Result<()> {

@@ -205,7 +205,8 @@ fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), E
     let mut policy = Policy::new("preflight");
     policy.landlock.abi = abi;
     policy.files = vec![FileRule::temporary("/tmp", 1 << 20), FileRule::temporary("/dev/shm", 1 << 20)];
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then(|| user_ids::of_preflight(std::process::id()));
+    policy.identity.host_uid =
+        nix::unistd::geteuid().is_root().then(|| user_ids::of_preflight(std::process::id()));
     let program = Program { path: "/preflight".into(), arguments: vec![question.to_owned()] };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
     let failed = |source| Error::Io { what: "communicate with the program inside".to_owned(), source };

@@ -8,8 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use sandbox_inside::linux::channel;
 use sandbox_inside::protocol::{
-    Bounds, Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS, NamespaceCheck,
-    StageOne, Target, Verify,
+    Bounds, Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS,
+    NamespaceCheck, StageOne, Target, Verify,
 };
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
