@@ -110,7 +110,10 @@ pub(super) const PROBES: &[Probe] = &[
         layers: LIMITS,
         run: |_| {
             let mut held = Vec::new();
-            many(65, |_| Ok(held.push(Inotify::init(InitFlags::IN_CLOEXEC)?)))
+            many(65, |_| {
+                held.push(Inotify::init(InitFlags::IN_CLOEXEC)?);
+                Ok(())
+            })
         },
     },
     Probe {
