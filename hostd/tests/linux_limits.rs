@@ -1,4 +1,5 @@
-//! What a clone may use up, on the real kernel: what is promised is on every process, and what cannot be kept is said.
+//! Resource limits of clones on the real kernel: promised limits are set for every process, and limits that this host cannot
+//! enforce are reported.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
