@@ -67,7 +67,10 @@ fn program(run: &Path) -> u32 {
 fn setting(pid: u32, file: &str) -> u32 {
     let pid = pid.to_string();
     let path = format!("/proc/sys/user/{file}");
-    let done = Command::new("nsenter").args(["--user", "--target", &pid, "cat", &path]).output().unwrap();
+    let done = Command::new("nsenter")
+        .args(["--user", "--preserve-credentials", "--target", &pid, "cat", &path])
+        .output()
+        .unwrap();
     String::from_utf8_lossy(&done.stdout).trim().parse().unwrap_or_else(|_| panic!("{file}: {done:?}"))
 }
 

@@ -117,7 +117,7 @@ fn a_project_quota_bounds_a_clone() {
                 } else if setting == "linux.bound=project_quota" {
                     let refused = client.create(small("refused")).await.unwrap_err();
                     assert_eq!(code(&refused), "host_not_ready", "{refused:?}");
-                    assert!(refused.to_string().contains("no project quotas"), "{refused}");
+                    assert!(refused.to_string().contains("does not enforce project quotas"), "{refused}");
                     let status = client.status(StatusParams { checks: true, metrics: false }).await.unwrap();
                     let finding =
                         status.findings.unwrap().into_iter().find(|one| one.check == "storage").unwrap();

@@ -303,8 +303,12 @@ fn a_uid_that_another_process_has_is_refused() {
         std::process::Command::new("sleep").arg("1000").uid(uid).gid(uid).spawn().expect("another process");
     let result = marked.launch().spawn();
     marked.assert_refused(result, Layer::Identity);
-    // The limit with which stage 1 finds this out is not left to the program.
     other.kill().expect("kill");
+    // A zombie is not in the way: its parent may never reap it.
+    let mut sandbox = marked.launch().spawn().expect("starts beside a zombie");
+    assert!(sandbox.wait().expect("ends").success());
+    std::fs::remove_file(marked.folder.path().join("started")).expect("it ran");
+    // The limit with which stage 1 finds this out is not left to the program.
     other.wait().expect("reap");
     marked.policy.limits.open_files = 300;
     let plan =

@@ -157,27 +157,36 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 /// private uid must not be used twice.
 ///
 /// The kernel counts the processes of a uid for `RLIMIT_NPROC`. With a limit of two, the fork fails if there is any process
-/// besides this one and its child. The previous limit is restored in both.
+/// besides this one and its child. Zombies count too, so `/proc` is searched then. The previous limit is restored.
 fn fork_as_only_process(user: u32) -> Result<Option<i32>, Failure> {
     let failed = |what: &str, e: &dyn std::fmt::Display| Failure::of(Layer::Identity, format!("{what}: {e}"));
     let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC).map_err(|e| failed("RLIMIT_NPROC", &e))?;
-    let deadline = Instant::now() + RELEASE_LIMIT;
     setrlimit(Resource::RLIMIT_NPROC, 2.min(hard), hard).map_err(|e| failed("RLIMIT_NPROC", &e))?;
-    let forked = loop {
-        match sys::fork() {
-            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
-                let why =
-                    format!("uid {user} is in use by another process, or the limit of processes is reached");
-                return Err(Failure::of(Layer::Identity, why));
-            }
-            other => break other.map_err(|e| failed("fork", &e))?,
-        }
-    };
+    let first = sys::fork();
     setrlimit(Resource::RLIMIT_NPROC, soft, hard).map_err(|e| failed("RLIMIT_NPROC", &e))?;
-    Ok(forked)
+    match first {
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {}
+        forked => return forked.map_err(|e| failed("fork", &e)),
+    }
+    let deadline = Instant::now() + RELEASE_LIMIT;
+    while let Some(other) = other_process_of(user) {
+        if Instant::now() >= deadline {
+            return Err(Failure::of(Layer::Identity, format!("uid {user} is in use by process {other}")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    sys::fork().map_err(|e| failed("fork", &e))
+}
+
+/// A process with this uid, besides the own one and zombies.
+fn other_process_of(user: u32) -> Option<Pid> {
+    let own = Pid::this();
+    processes().filter(|pid| *pid != own).find(|pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+        let uid = field("Uid:").and_then(|ids| ids.split_whitespace().next()?.parse::<u32>().ok());
+        uid == Some(user) && !field("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+    })
 }
 
 fn bubblewrap_arguments(order: &StageOne) -> Result<Vec<CString>, Failure> {
@@ -274,12 +283,7 @@ fn kill_children() {
 /// Processes whose parent is this one.
 fn children() -> Vec<Pid> {
     let own = std::process::id().to_string();
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+    processes()
         .filter(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
                 // "pid (name) state ppid …": the name may contain ')', so split at the last one.
@@ -287,6 +291,11 @@ fn children() -> Vec<Pid> {
                     == Some(own.as_str())
             })
         })
-        .map(Pid::from_raw)
         .collect()
+}
+
+/// All processes that `/proc` shows.
+fn processes() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).map(Pid::from_raw)
 }
