@@ -19,17 +19,29 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     policy.files.push(FileRule::temporary("/dev/shm", 64 << 20));
     policy.environment.insert("PATH".into(), "/usr/bin:/bin".into());
     policy.working_folder = "/tmp".into();
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(60001);
+    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(kernel::user_ids::EXAMPLES);
     let program = Program { path: path.into(), arguments: arguments.to_vec() };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
     if explain {
         print!("{}", plan.explain());
         return Ok(());
     }
-    let mut sandbox =
-        Launch::new(plan).stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit).spawn()?;
+    // The program gets pipes, because a terminal is refused.
+    let (mut output, its_output) = std::io::pipe()?;
+    let (mut errors, its_errors) = std::io::pipe()?;
+    let mut sandbox = Launch::new(plan)
+        .stdout(Stdio::Descriptor(its_output.into()))
+        .stderr(Stdio::Descriptor(its_errors.into()))
+        .spawn()?;
+    let copies = [
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::stdout())),
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr())),
+    ];
     let timings = sandbox.timings();
     let status = sandbox.wait()?;
+    for copy in copies {
+        copy.join().map_err(|_| "copying the program's output panicked")??;
+    }
     eprintln!("{status}, started in {:?}", timings.total());
     std::process::exit(status.code().unwrap_or(1))
 }

@@ -15,12 +15,14 @@ use crate::protocol::{FIRST_DESCRIPTOR, MAX_DESCRIPTORS, Record, StageOne};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, setgroups, setpgid, setresgid, setresuid};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// How to treat descriptors that the launcher left inheritable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +104,11 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
     let arguments = bubblewrap_arguments(order)?;
     let path = CString::new(order.bubblewrap.as_os_str().as_bytes())
         .map_err(|_| Failure::of(Layer::Bubblewrap, "path contains NUL"))?;
-    match sys::fork().map_err(|e| Failure::other(format!("fork: {e}")))? {
+    let forked = match order.become_user {
+        Some(user) => fork_as_only_process(user)?,
+        None => sys::fork().map_err(|e| Failure::other(format!("fork: {e}")))?,
+    };
+    match forked {
         Some(child) => {
             let pidfd = sys::pidfd_open(child)
                 .map_err(|e| Failure::other(format!("pidfd_open of bubblewrap: {e}")))?;
@@ -142,6 +148,45 @@ fn become_user(user: u32) -> Result<(), Failure> {
         return Err(Failure::of(Layer::Identity, "the process could become root again"));
     }
     Ok(())
+}
+
+/// How long to wait for the kernel to release processes of an earlier sandbox with the same uid.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Forks, unless another process has the same uid. Processes of one uid may signal each other and share limits, so a
+/// private uid must not be used twice.
+///
+/// The kernel counts the processes of a uid for `RLIMIT_NPROC`. With a limit of two, the fork fails if there is any process
+/// besides this one and its child. Zombies count too, so `/proc` is searched then. The previous limit is restored.
+fn fork_as_only_process(user: u32) -> Result<Option<i32>, Failure> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| Failure::of(Layer::Identity, format!("{what}: {e}"));
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC).map_err(|e| failed("RLIMIT_NPROC", &e))?;
+    setrlimit(Resource::RLIMIT_NPROC, 2.min(hard), hard).map_err(|e| failed("RLIMIT_NPROC", &e))?;
+    let first = sys::fork();
+    setrlimit(Resource::RLIMIT_NPROC, soft, hard).map_err(|e| failed("RLIMIT_NPROC", &e))?;
+    match first {
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {}
+        forked => return forked.map_err(|e| failed("fork", &e)),
+    }
+    let deadline = Instant::now() + RELEASE_LIMIT;
+    while let Some(other) = other_process_of(user) {
+        if Instant::now() >= deadline {
+            return Err(Failure::of(Layer::Identity, format!("uid {user} is in use by process {other}")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    sys::fork().map_err(|e| failed("fork", &e))
+}
+
+/// A process with this uid, besides the own one and zombies.
+fn other_process_of(user: u32) -> Option<Pid> {
+    let own = Pid::this();
+    processes().filter(|pid| *pid != own).find(|pid| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+        let uid = field("Uid:").and_then(|ids| ids.split_whitespace().next()?.parse::<u32>().ok());
+        uid == Some(user) && !field("State:").is_some_and(|state| state.starts_with(['Z', 'X']))
+    })
 }
 
 fn bubblewrap_arguments(order: &StageOne) -> Result<Vec<CString>, Failure> {
@@ -238,12 +283,7 @@ fn kill_children() {
 /// Processes whose parent is this one.
 fn children() -> Vec<Pid> {
     let own = std::process::id().to_string();
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+    processes()
         .filter(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
                 // "pid (name) state ppid …": the name may contain ')', so split at the last one.
@@ -251,6 +291,11 @@ fn children() -> Vec<Pid> {
                     == Some(own.as_str())
             })
         })
-        .map(Pid::from_raw)
         .collect()
+}
+
+/// All processes that `/proc` shows.
+fn processes() -> impl Iterator<Item = Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).map(Pid::from_raw)
 }
