@@ -7,3 +7,4 @@
 pub mod mountinfo;
 pub mod pid_namespace;
 pub mod pidfd;
+pub mod untrusted;

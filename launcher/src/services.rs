@@ -53,7 +53,7 @@ impl Services {
                             Arc::new(Proxy { rules, network: HostNetwork }),
                         ))),
                         Err(error) => {
-                            eprintln!("browser-launcher: the egress proxy cannot start: {error}")
+                            crate::say(&format!("the egress proxy cannot start: {error}"))
                         }
                     }
                 }
@@ -61,7 +61,7 @@ impl Services {
                     match into_tokio(relay.listener) {
                         Ok(listener) => drop(tokio::spawn(relay_connections(listener, relay.port, sandbox))),
                         Err(error) => {
-                            eprintln!("browser-launcher: the port relay cannot start: {error}")
+                            crate::say(&format!("the port relay cannot start: {error}"))
                         }
                     }
                 }
