@@ -13,8 +13,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-const FOLDER: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// A name is looked up in its folder only: no link, no mount point and no path leads elsewhere.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -134,7 +133,8 @@ mod tests {
 
     #[test]
     fn a_tree_of_any_depth_is_removed() {
-        let base = tempfile::tempdir().unwrap();
+        // In memory: a disk's file system takes milliseconds for each folder.
+        let base = tempfile::tempdir_in("/dev/shm").unwrap();
         let tree = base.path().join("tree");
         std::fs::create_dir(&tree).unwrap();
         // Deeper than the stack of a thread, the limit of open files and the longest path allow.

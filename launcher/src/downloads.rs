@@ -172,8 +172,7 @@ impl Folder {
             return Err(io::Error::other("such a file name is not used"));
         }
         let (mut source, size) = open_download(self.staging.as_fd(), name, owner)?;
-        let flags =
-            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let target = openat(&self.target, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
         if let Err(error) = copy(&mut source, &mut File::from(target), size) {
             unlinkat(&self.target, name, UnlinkatFlags::NoRemoveDir)?;

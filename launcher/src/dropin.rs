@@ -16,8 +16,8 @@ use crate::blueprint::Debugging;
 use crate::bridge;
 use crate::chromium::{Chromium, Flavor};
 use crate::config::{Config, OnMissing};
-use crate::flags::{Flags, Strictness};
 use crate::downloads::Downloads;
+use crate::flags::{Flags, Strictness};
 use crate::launch::{Browser, LaunchError, Launcher, Output};
 use crate::say;
 

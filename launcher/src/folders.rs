@@ -240,7 +240,8 @@ fn change_owner_below(
         let stat = fstat(&entry).map_err(&io)?;
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
         if kind == SFlag::S_IFREG && stat.st_nlink > 1 {
-            return Err(FolderError::Refused { path: shown, problem: "it has a second hard link".into() });
+            let problem = "it has a second hard link".into();
+            return Err(FolderError::Refused { path: shown.clone(), problem });
         }
         refuse_foreign(&stat, &shown)?;
         if kind == SFlag::S_IFDIR {

@@ -145,7 +145,9 @@ impl Allowance {
         self.left -= text.len();
         match std::mem::take(&mut self.omitted) {
             0 => text.to_owned(),
-            omitted => format!("browser-launcher: {omitted} bytes of the browser's log were left out\n{text}"),
+            omitted => {
+                format!("browser-launcher: {omitted} bytes of the browser's log were left out\n{text}")
+            }
         }
     }
 }

@@ -35,7 +35,9 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
     } else {
         println!(
             "{} started; renderer {} has its own user namespace and {} own system call filter(s).",
-            safe_text::line(&version), proof.pid, proof.own_seccomp_filters
+            safe_text::line(&version),
+            proof.pid,
+            proof.own_seccomp_filters
         );
         println!("In its place, under the same policy:\n\n{}", safe_text::lines(&report.to_string()));
     }

@@ -23,8 +23,7 @@ impl Stage {
         let (area, wanted, victim) = (path("area"), path("wanted"), path("victim"));
         fs::write(victim.join("secret"), "secret").expect("write");
         let profile = path("profile");
-        let mut downloads =
-            Downloads::new(&area, vec!["/shared".into()], Some(profile), None).expect("area");
+        let mut downloads = Downloads::new(&area, vec!["/shared".into()], Some(profile), None).expect("area");
         assert_eq!(downloads.stage(&wanted).expect("staged"), Path::new(STAGING).join("0"));
         Stage { _base: base, area, wanted, victim, downloads }
     }
