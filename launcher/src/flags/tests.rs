@@ -225,6 +225,7 @@ fn every_suspicious_switch_of_the_installed_chromium_was_decided() {
         "enable-network-service-sandbox",
         "enable-privacy-sandbox-ads-apis",
         "site-isolation-for-password-sites",
+        "unsandboxed",
         "use-sync-sandbox",
         "v8-sandbox",
         "wallet-service-use-sandbox",
