@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod mountinfo;
+pub mod netlink;
 pub mod pid_namespace;
 pub mod pidfd;
 pub mod untrusted;
