@@ -5,8 +5,14 @@
 //! The crate does no I/O. [`encode`] frames a message for writing. [`Decoder`] cuts a byte stream into messages:
 //! - blocking callers read into a buffer of their own and pass the bytes to [`Decoder::feed`];
 //! - asynchronous callers read straight into [`Decoder::read_buffer`].
+//!
+//! [`FloodGuard`] tells a reader when to pause, because the browser at the other end may be hostile.
 
 #![warn(missing_docs)]
+
+mod flood;
+
+pub use flood::{FloodGuard, Pause, Throttle};
 
 /// Ends every message.
 const TERMINATOR: u8 = 0;

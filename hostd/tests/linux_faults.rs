@@ -49,9 +49,29 @@ fn inside(home: &Home, clone: &CloneInfo) -> BTreeMap<i32, String> {
     found
 }
 
+/// The supervisor of a clone.
+fn supervisor(clone: &CloneInfo) -> i32 {
+    let found = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let command = fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        (command.contains("supervise-clone") && command.contains(clone.name.as_str()))
+            .then(|| entry.file_name().to_str()?.parse().ok())?
+    });
+    found.expect("a supervisor")
+}
+
 fn kill9(pid: i32) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
         .expect("it lives");
+}
+
+/// When hostd is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KillPoint {
+    /// After the record was made, and some time later.
+    DuringCreate,
+    AfterCreate,
+    /// After the caller has sent the destroy, and some time later.
+    DuringDestroy,
 }
 
 #[test]
@@ -64,37 +84,85 @@ fn hostd_is_killed_at_random_points() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % sides
         };
+        let records = || fs::read_dir(home.path().join("state/records")).unwrap().count();
         block_on(async {
-            let daemon = home.start().await;
+            let mut daemon = home.start().await;
             let before = lab.inventory(home.path());
             // A clone that is ready outlives every death of hostd.
             let kept = made(&daemon.client().await, "kept", &home).await;
-            let mut daemon = daemon;
-            let (mut creating, mut ready, mut gone) = (0, 0, 0);
-            let kills = number("HOSTD_TEST_KILLS", 12);
-            for round in 0..kills {
+            let kills = number("HOSTD_TEST_KILLS", 12).max(3);
+            let points = [KillPoint::DuringCreate, KillPoint::AfterCreate, KillPoint::DuringDestroy];
+            let (mut unfinished, mut ready, mut destroyed) = (0, 0, 0);
+            for (round, point) in (0..kills).zip(points.into_iter().cycle()) {
                 let client = daemon.client().await;
                 let id = format!("round-{round}");
+                let others = records();
                 let work = tokio::spawn(async move {
                     let clone = client.create(create(id)).await.ok()?.clone;
-                    client.destroy(params(&clone)).await.ok()
+                    if point == KillPoint::DuringDestroy {
+                        return client.destroy(params(&clone)).await.ok().map(|_| clone);
+                    }
+                    Some(clone)
                 });
-                tokio::time::sleep(Duration::from_millis(dice(1100))).await;
-                daemon.kill9().await;
-                let _ = work.await;
+                // The first round kills at once, when no browser can be ready yet.
+                let pause = if round == 0 { 0 } else { dice(400) };
+                let made = match point {
+                    KillPoint::DuringCreate => {
+                        until("the record is there", async || records() > others).await;
+                        tokio::time::sleep(Duration::from_millis(pause)).await;
+                        daemon.kill9().await;
+                        work.await.unwrap()
+                    }
+                    KillPoint::AfterCreate => {
+                        let made = work.await.unwrap().expect("nobody disturbs this create");
+                        daemon.kill9().await;
+                        Some(made)
+                    }
+                    KillPoint::DuringDestroy => {
+                        let all = async || clones(&daemon).await;
+                        until("the clone is ready or on its way out", async || {
+                            all()
+                                .await
+                                .iter()
+                                .any(|clone| clone.name != kept.name && clone.state != CloneState::Creating)
+                        })
+                        .await;
+                        tokio::time::sleep(Duration::from_millis(pause / 8)).await;
+                        daemon.kill9().await;
+                        work.await.unwrap()
+                    }
+                };
                 daemon = home.start().await;
-                for clone in clones(&daemon).await.iter().filter(|clone| clone.name != kept.name) {
-                    match clone.state {
-                        CloneState::Ready => {
-                            ready += 1;
+                let seen: Vec<CloneInfo> =
+                    clones(&daemon).await.into_iter().filter(|clone| clone.name != kept.name).collect();
+                match (point, made) {
+                    // What a caller was told is true after the restart.
+                    (KillPoint::DuringDestroy, Some(gone)) => {
+                        destroyed += 1;
+                        assert!(!seen.iter().any(|clone| clone.clone_id == gone.clone_id), "{seen:?}");
+                    }
+                    (_, Some(made)) => {
+                        ready += 1;
+                        let found = seen.iter().find(|clone| clone.clone_id == made.clone_id);
+                        assert_eq!(found.map(|clone| clone.state), Some(CloneState::Ready), "{seen:?}");
+                        destroy(&daemon.client().await, &made).await;
+                    }
+                    // What no caller was told of is taken back, unless it was finished: then its request finds it.
+                    (_, None) => {
+                        unfinished += 1;
+                        for clone in seen.iter().filter(|clone| clone.state == CloneState::Ready) {
                             destroy(&daemon.client().await, clone).await;
                         }
-                        CloneState::Quarantined => gone += 1,
-                        _ => creating += 1,
                     }
                 }
+                until("only the kept clone is left", async || clones(&daemon).await.len() == 1).await;
             }
-            println!("{kills} kills: {creating} clones were on the way, {ready} ready, {gone} gone already");
+            println!(
+                "{kills} kills: {unfinished} calls unfinished, {ready} clones ready, {destroyed} destroyed"
+            );
+            assert_eq!(unfinished + ready + destroyed, kills);
+            assert!(unfinished > 0, "no call was ever interrupted");
+            assert!(ready >= kills / 3, "every clone that a caller was told of was kept");
             assert_eq!(title(&kept), "rendered", "the clone that was ready works");
             destroy(&daemon.client().await, &kept).await;
             until_empty(&daemon).await;
@@ -125,12 +193,7 @@ fn every_fault_has_its_outcome() {
             // The supervisor is killed: everything inside goes with it.
             let clone = made(&client, "supervisor", &home).await;
             let processes = inside(&home, &clone);
-            let supervisor = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
-                let command = fs::read_to_string(entry.path().join("cmdline")).ok()?;
-                (command.contains("supervise-clone") && command.contains(clone.name.as_str()))
-                    .then(|| entry.file_name().to_str()?.parse().ok())?
-            });
-            kill9(supervisor.expect("a supervisor"));
+            kill9(supervisor(&clone));
             until("the sandbox ends with its supervisor", async || inside(&home, &clone).is_empty()).await;
             assert!(processes.len() > 1, "{processes:?}");
             until_state(&daemon, &clone, CloneState::Broken).await;
@@ -160,9 +223,10 @@ fn every_fault_has_its_outcome() {
             let clone = made(&client, "busy", &home).await;
             let held =
                 fs::File::open(home.path().join("clones").join(clone.name.as_str()).join("media")).unwrap();
-            let began = Instant::now();
             destroy(&client, &clone).await;
-            println!("a clone whose files were in use was destroyed in {:?}", began.elapsed());
+            let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+            assert!(!mounts.contains(clone.name.as_str()), "the mounts are detached: {mounts}");
+            assert!(held.metadata().unwrap().is_dir(), "whoever holds a file keeps it");
             drop(held);
 
             until_empty(&daemon).await;
@@ -250,6 +314,119 @@ fn many_clones_at_once() {
             let began = Instant::now();
             futures_util::future::join_all(all.iter().map(|clone| destroy(&client, clone))).await;
             println!("{count} destroyed at once: {:?}", began.elapsed());
+            until_empty(&daemon).await;
+            same(&before, &lab.inventory(home.path()));
+            daemon.stop().await;
+        });
+    });
+}
+
+/// A program that an operator runs in a clone's namespaces.
+fn operator(arguments: &[&str]) -> std::process::Child {
+    std::process::Command::new("nsenter").args(arguments).args(["--", "/bin/sleep", "600"]).spawn().unwrap()
+}
+
+/// An operator looks at a clone with nsenter, as the documents advise: hostd never signals the operator's process.
+#[test]
+fn a_destroy_does_not_signal_an_operators_process() {
+    in_private_machine("a_destroy_does_not_signal_an_operators_process", |lab| {
+        let home = home(lab, &[]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            for kill_supervisor_first in [false, true] {
+                let clone = made(&client, &format!("watched-{kill_supervisor_first}"), &home).await;
+                let run = home.path().join("state/run").join(clone.name.as_str());
+                let uid = 61_000
+                    + clone
+                        .name
+                        .as_str()
+                        .trim_start_matches(|c: char| !c.is_ascii_digit())
+                        .parse::<u32>()
+                        .unwrap();
+                let net = format!("--net={}", run.join("net").display());
+                let browser = inside(&home, &clone)
+                    .into_iter()
+                    .find(|(_, command)| command.contains("--remote-debugging-pipe"))
+                    .expect("a browser")
+                    .0
+                    .to_string();
+                let mut outside = operator(&[&net]);
+                // In the PID namespace of the sandbox: the kernel ends it with the namespace, and nsenter reports that.
+                let mut in_namespace = operator(&["--target", &browser, "--pid", "--net"]);
+                until("both have entered", async || {
+                    inside(&home, &clone).values().filter(|command| command.starts_with("/bin/sleep")).count()
+                        == 2
+                })
+                .await;
+                if kill_supervisor_first {
+                    kill9(supervisor(&clone));
+                    until_state(&daemon, &clone, CloneState::Broken).await;
+                }
+                destroy(&client, &clone).await;
+                assert!(outside.try_wait().unwrap().is_none(), "the operator's process lives");
+                until("the kernel ended the other", async || in_namespace.try_wait().unwrap().is_some())
+                    .await;
+                let of_clone = users().into_iter().filter(|(_, user)| *user == uid).collect::<Vec<_>>();
+                assert!(of_clone.is_empty(), "processes of the clone's user: {of_clone:?}");
+                outside.kill().unwrap();
+                outside.wait().unwrap();
+            }
+            until_empty(&daemon).await;
+            daemon.stop().await;
+        });
+    });
+}
+
+/// The running processes and their users.
+fn users() -> Vec<(String, u32)> {
+    let entries =
+        fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let user = |pid: String| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))
+            .ok()
+            .filter(|text| !text.contains("State:\tZ"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        Some((pid, line.split_whitespace().next()?.parse().ok()?))
+    };
+    entries.filter(|name| name.parse::<u32>().is_ok()).filter_map(user).collect()
+}
+
+/// Work on a blocking thread goes on after its step has timed out. Its late result must not be overlooked.
+#[test]
+fn work_that_ends_after_its_timeout_leaves_nothing() {
+    in_private_machine("work_that_ends_after_its_timeout_leaves_nothing", |lab| {
+        let home = home(lab, &["lifecycle.step_timeout_seconds=1"]);
+        let lock = || {
+            let path = lab.templates.join("browser/.lock");
+            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap();
+            nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusive)
+                .map_err(|(_, error)| error)
+                .unwrap()
+        };
+        block_on(async {
+            let daemon = home.start().await;
+            let before = lab.inventory(home.path());
+            let mut made_late = 0;
+            // A step waits one second for its call, and one more for work that the call left behind. So does the rollback.
+            for (number, held) in [1300, 1700, 2300, 2700, 3300].into_iter().enumerate() {
+                let template = lock();
+                let client = daemon.client().await;
+                let work = tokio::spawn(async move { client.create(create(format!("late-{number}"))).await });
+                tokio::time::sleep(Duration::from_millis(held)).await;
+                let had_failed = work.is_finished();
+                drop(template);
+                let error = work.await.unwrap().expect_err("its storage took too long");
+                // From the moment that hostd has no record of the clone, nothing of it may appear.
+                until("hostd has no record", async || {
+                    fs::read_dir(home.path().join("state/records")).unwrap().count() == 0
+                })
+                .await;
+                let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+                assert!(!mounts.contains("browsertask"), "held for {held} ms: {error:?}\n{mounts}");
+                made_late += usize::from(!had_failed);
+            }
+            assert!(made_late > 0, "no work ended while hostd waited for it");
             until_empty(&daemon).await;
             same(&before, &lab.inventory(home.path()));
             daemon.stop().await;

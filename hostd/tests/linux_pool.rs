@@ -138,6 +138,39 @@ fn members_stand_still_and_wake_up_well() {
     });
 }
 
+/// A member whose renderer was killed is never handed out, however short a time ago that was.
+#[test]
+fn a_member_with_a_killed_renderer_is_never_handed_out() {
+    in_private_machine("a_member_with_a_killed_renderer_is_never_handed_out", |lab| {
+        let told = std::env::var("HOSTD_TEST_CYCLES").ok();
+        let rounds: u64 = told.map_or(8, |text| text.parse().expect("HOSTD_TEST_CYCLES is a number"));
+        let home = home(lab, &["pool.size=2", "pool.refill_percent=100"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            for round in 0..rounds {
+                let waiting = filled(&home, &client).await.members;
+                let next = waiting.iter().min_by_key(|member| member.seconds_left).unwrap().name.clone();
+                let is_renderer = |pid: &u32| {
+                    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                    String::from_utf8_lossy(&command).contains("--type=renderer")
+                };
+                let renderer = processes(next.as_str()).into_iter().find(is_renderer).expect("a renderer");
+                let renderer = nix::unistd::Pid::from_raw(renderer.try_into().unwrap());
+                nix::sys::signal::kill(renderer, nix::sys::signal::Signal::SIGKILL).unwrap();
+                // At different times of its end, the first of them at once.
+                tokio::time::sleep(Duration::from_millis(round % 4)).await;
+                let clone = claim(&home, &client, create(format!("round-{round}"))).await;
+                assert_ne!(clone.name, next, "round {round}: the clone has a crashed tab");
+                destroy(&client, &clone).await;
+            }
+            let pool = pool(&client).await;
+            assert_eq!((pool.hits, pool.drained), (rounds, rounds), "{pool:?}\n{}", home.log());
+            daemon.stop().await;
+        });
+    });
+}
+
 #[test]
 fn members_outlive_hostd_and_end_with_its_stop() {
     in_private_machine("members_outlive_hostd_and_end_with_its_stop", |lab| {

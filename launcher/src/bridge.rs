@@ -10,8 +10,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use cdp_pipe::Decoder;
+use cdp_pipe::{Decoder, FloodGuard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
@@ -55,17 +56,30 @@ fn forward(
 ) -> io::Result<()> {
     let mut decoder = Decoder::new(MAX_MESSAGE);
     decoder.feed(unread);
+    let mut flood = FloodGuard::new(Instant::now());
     let mut chunk = vec![0; 64 * 1024];
     loop {
         while let Some(message) = decoder.next_message().map_err(io::Error::other)? {
+            flood.message(message.payload());
             match rewrite(message.payload()) {
                 Some(replacement) => write_all(&mut to, &cdp_pipe::encode(replacement))?,
                 None => write_all(&mut to, message.framed())?,
             }
         }
+        if let Some(pause) = flood.pause(Instant::now()) {
+            if pause.is_first {
+                eprintln!(
+                    "browser-launcher: a flood of messages on the debugging pipe; it is read more slowly"
+                );
+            }
+            std::thread::sleep(pause.time);
+        }
         match from.read(&mut chunk) {
             Ok(0) => return Ok(()),
-            Ok(length) => decoder.feed(&chunk[..length]),
+            Ok(length) => {
+                flood.read(length);
+                decoder.feed(&chunk[..length]);
+            }
             Err(error) => wait_or_fail(&from, PollFlags::POLLIN, error)?,
         }
     }

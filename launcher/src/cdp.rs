@@ -9,12 +9,16 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use cdp_pipe::{Decoder, MessageTooLarge};
+use cdp_pipe::{Decoder, FloodGuard, MessageTooLarge};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
 /// The largest message accepted. A screenshot or PDF file is one message.
 pub(crate) const MAX_MESSAGE: usize = 256 << 20;
+/// How many events, and how many bytes of them, are kept for a later [`Connection::wait_event`]. Beyond that the oldest are
+/// dropped, because a hostile browser sends events without end.
+const KEPT_EVENTS: usize = 16 * 1024;
+const KEPT_EVENT_BYTES: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CdpError {
@@ -46,8 +50,8 @@ pub struct Connection {
     from_browser: File,
     to_browser: File,
     decoder: Decoder,
-    /// Events that no caller has waited for yet.
-    events: VecDeque<Value>,
+    flood: FloodGuard,
+    events: KeptEvents,
     last_id: u64,
 }
 
@@ -66,7 +70,8 @@ impl Connection {
             from_browser: from_browser.into(),
             to_browser: to_browser.into(),
             decoder: Decoder::new(MAX_MESSAGE),
-            events: VecDeque::new(),
+            flood: FloodGuard::new(Instant::now()),
+            events: KeptEvents::default(),
             last_id: 0,
         }
     }
@@ -87,11 +92,11 @@ impl Connection {
         let id = self.send(session, method, params)?;
         let deadline = Instant::now() + limit;
         loop {
-            let mut message = self.receive(deadline, method)?;
+            let (mut message, size) = self.receive(deadline, method)?;
             if message.get("id").and_then(Value::as_u64) != Some(id) {
                 // Replies to calls that timed out are dropped; events are kept.
                 if message.get("id").is_none() {
-                    self.events.push_back(message);
+                    self.events.keep(message, size);
                 }
                 continue;
             }
@@ -117,25 +122,32 @@ impl Connection {
     /// Returns the first event of this name, or waits for one.
     pub fn wait_event(&mut self, method: &str, limit: Duration) -> Result<Value, CdpError> {
         let is_wanted = |event: &Value| event.get("method").and_then(Value::as_str) == Some(method);
-        if let Some(at) = self.events.iter().position(is_wanted) {
-            return Ok(self.events.remove(at).expect("the position was just found"));
+        if let Some(event) = self.events.take(is_wanted) {
+            return Ok(event);
         }
         let deadline = Instant::now() + limit;
         loop {
-            let message = self.receive(deadline, method)?;
+            let (message, size) = self.receive(deadline, method)?;
             if is_wanted(&message) {
                 return Ok(message);
             }
             if message.get("id").is_none() {
-                self.events.push_back(message);
+                self.events.keep(message, size);
             }
         }
     }
 
-    fn receive(&mut self, deadline: Instant, waiting_for: &str) -> Result<Value, CdpError> {
+    /// The next message and its size.
+    fn receive(&mut self, deadline: Instant, waiting_for: &str) -> Result<(Value, usize), CdpError> {
         loop {
             if let Some(message) = self.decoder.next_message()? {
-                return serde_json::from_slice(message.payload()).map_err(CdpError::Malformed);
+                let payload = message.payload();
+                self.flood.message(payload);
+                let message = serde_json::from_slice(payload).map_err(CdpError::Malformed)?;
+                return Ok((message, payload.len()));
+            }
+            if let Some(pause) = self.flood.pause(Instant::now()) {
+                std::thread::sleep(pause.time.min(deadline.saturating_duration_since(Instant::now())));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -151,7 +163,10 @@ impl Connection {
             let mut chunk = [0; 64 * 1024];
             match self.from_browser.read(&mut chunk) {
                 Ok(0) => return Err(CdpError::Closed),
-                Ok(length) => self.decoder.feed(&chunk[..length]),
+                Ok(length) => {
+                    self.flood.read(length);
+                    self.decoder.feed(&chunk[..length]);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
@@ -161,9 +176,39 @@ impl Connection {
     /// Hands the pipe over to another client, together with the kept events and the unread bytes.
     pub fn into_parts(self) -> Parts {
         let mut unread: Vec<u8> =
-            self.events.iter().flat_map(|event| cdp_pipe::encode(event.to_string())).collect();
+            self.events.all().flat_map(|event| cdp_pipe::encode(event.to_string())).collect();
         unread.extend(self.decoder.into_unread());
         Parts { from_browser: self.from_browser.into(), to_browser: self.to_browser.into(), unread }
+    }
+}
+
+/// Events that no caller has waited for yet.
+#[derive(Debug, Default)]
+struct KeptEvents {
+    /// Each with the size of its message.
+    events: VecDeque<(Value, usize)>,
+    bytes: usize,
+}
+
+impl KeptEvents {
+    fn keep(&mut self, event: Value, size: usize) {
+        self.bytes += size;
+        self.events.push_back((event, size));
+        while self.events.len() > KEPT_EVENTS || self.bytes > KEPT_EVENT_BYTES {
+            let Some((_, size)) = self.events.pop_front() else { return };
+            self.bytes -= size;
+        }
+    }
+
+    fn take(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Option<Value> {
+        let at = self.events.iter().position(|(event, _)| is_wanted(event))?;
+        let (event, size) = self.events.remove(at)?;
+        self.bytes -= size;
+        Some(event)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Value> {
+        self.events.iter().map(|(event, _)| event)
     }
 }
 
@@ -233,5 +278,38 @@ mod tests {
         let mut rest = parts.unread;
         File::from(parts.from_browser).read_to_end(&mut rest).expect("rest");
         assert_eq!(rest, b"{\"method\":\"E\"}\0{\"id\":7,\"re");
+    }
+
+    #[test]
+    fn a_flood_of_events_keeps_only_the_last_ones() {
+        let mut kept = KeptEvents::default();
+        for number in 0..KEPT_EVENTS + 10 {
+            kept.keep(json!({ "method": "E", "n": number }), 20);
+        }
+        assert_eq!(kept.all().count(), KEPT_EVENTS);
+        assert_eq!(kept.take(|event| event["method"] == "E").expect("an event")["n"], 10);
+        kept.keep(json!({ "method": "large" }), KEPT_EVENT_BYTES - 100);
+        assert!(kept.bytes <= KEPT_EVENT_BYTES, "{} bytes", kept.bytes);
+        assert!(kept.take(|event| event["method"] == "large").is_some());
+        kept.keep(json!({ "method": "too large" }), KEPT_EVENT_BYTES + 1);
+        assert_eq!((kept.all().count(), kept.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_browser_that_sends_events_for_ever_is_a_timeout() {
+        let (to_read, to_write) = nix::unistd::pipe().expect("pipe");
+        let (from_read, from_write) = nix::unistd::pipe().expect("pipe");
+        let browser = std::thread::spawn(move || {
+            let mut output = File::from(from_write);
+            let events = b"{\"method\":\"E\",\"params\":{}}\0".repeat(100);
+            while output.write_all(&events).is_ok() {}
+            drop(to_read);
+        });
+        let mut cdp = Connection::new(from_read, to_write);
+        let reply = cdp.call("A", json!({}), Duration::from_millis(300));
+        assert!(matches!(reply, Err(CdpError::Timeout(_))), "{reply:?}");
+        assert!(cdp.events.all().count() <= KEPT_EVENTS);
+        drop(cdp);
+        browser.join().expect("the browser ends with its pipe");
     }
 }

@@ -3,10 +3,14 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+
+/// How much of a process's command line is read. Chromium's are a few kilobytes long.
+const LONGEST_COMMAND_LINE: u64 = 64 << 10;
 
 /// What was observed of a confined renderer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -125,8 +129,13 @@ impl Process {
     }
 
     fn is_renderer(self) -> bool {
-        // Chromium rewrites its children's command lines with spaces instead of zero bytes.
-        let line = fs::read(self.file("cmdline")).unwrap_or_default();
+        // Chromium rewrites its children's command lines with spaces instead of zero bytes. A process can make the kernel
+        // report any amount of its memory as its command line (PR_SET_MM_MAP), so only the beginning is read.
+        let mut line = Vec::new();
+        if let Ok(file) = fs::File::open(self.file("cmdline")) {
+            // A process that has ended has no command line.
+            let _ = file.take(LONGEST_COMMAND_LINE).read_to_end(&mut line);
+        }
         line.split(|byte| matches!(byte, 0 | b' ')).any(|word| word == b"--type=renderer")
     }
 

@@ -1,17 +1,18 @@
 //! Calls, replies and events on one pipe.
 
 use super::CdpError;
-use cdp_pipe::{Decoder, Frame};
+use cdp_pipe::{Decoder, FloodGuard, Frame};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 /// Messages queued for the pipe. When Chromium stops reading, callers wait for space in the queue and time out there.
 const OUTGOING: usize = 64;
@@ -40,7 +41,11 @@ impl Event<'_> {
     /// Parses the parameters. `None` if they do not fit the type, which only a changed protocol can cause.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(self.params.get())
-            .inspect_err(|error| tracing::warn!(method = self.method, %error, "cannot parse an event"))
+            .inspect_err(|error| {
+                // Once per process: a hostile browser decides how many follow.
+                static WARNED: Once = Once::new();
+                WARNED.call_once(|| tracing::warn!(method = self.method, %error, "cannot parse an event"));
+            })
             .ok()
     }
 }
@@ -57,6 +62,7 @@ struct ConnectionState {
     pending: Mutex<Option<HashMap<u64, PendingCall>>>,
     next_id: AtomicU64,
     closed: watch::Sender<bool>,
+    has_warned: AtomicBool,
 }
 
 /// One pipe to one browser. Clones share it.
@@ -121,6 +127,7 @@ impl Connection {
             pending: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             closed: watch::Sender::new(false),
+            has_warned: AtomicBool::new(false),
         }));
 
         let mut closed = connection.0.closed.subscribe();
@@ -143,20 +150,37 @@ impl Connection {
         let mut closed = connection.0.closed.subscribe();
         tokio::spawn(async move {
             let mut decoder = Decoder::new(limit);
+            let mut flood = FloodGuard::new(Instant::now().into_std());
             loop {
                 while let Some(frame) = decoder.next_frame() {
-                    match frame {
-                        Frame::Message(message) => reader.on_message(message.payload(), &on_event),
+                    let is_useful = match frame {
+                        Frame::Message(message) => {
+                            flood.message(message.payload());
+                            reader.on_message(message.payload(), &on_event)
+                        }
                         Frame::Skipped { prefix, bytes } => reader.on_skipped(prefix, bytes),
+                    };
+                    if !is_useful {
+                        flood.useless_message();
+                    }
+                }
+                if let Some(pause) = flood.pause(Instant::now().into_std()) {
+                    if pause.is_first {
+                        tracing::warn!("the browser floods its debugging pipe; it is read more slowly");
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(pause.time) => {}
+                        _ = closed.wait_for(|closed| *closed) => break,
                     }
                 }
                 let read = tokio::select! {
                     read = input.read_buf(decoder.read_buffer()) => read,
                     _ = closed.wait_for(|closed| *closed) => break,
                 };
-                // 0 bytes: Chromium closed its end.
-                if !matches!(read, Ok(1..)) {
-                    break;
+                match read {
+                    Ok(bytes @ 1..) => flood.read(bytes),
+                    // 0 bytes: Chromium closed its end.
+                    _ => break,
                 }
             }
             reader.close();
@@ -275,21 +299,25 @@ impl Connection {
         }
     }
 
-    fn on_message(&self, message: &[u8], on_event: &impl Fn(&Event<'_>)) {
+    /// Handles a message. False if it is none that a browser sends.
+    fn on_message(&self, message: &[u8], on_event: &impl Fn(&Event<'_>)) -> bool {
         let incoming: Incoming<'_> = match serde_json::from_slice(message) {
             Ok(incoming) => incoming,
             Err(error) => {
-                tracing::warn!(%error, bytes = message.len(), "cannot parse a message from the browser");
-                return;
+                self.warn_once(|| {
+                    tracing::warn!(%error, bytes = message.len(), "cannot parse a message from the browser");
+                });
+                return false;
             }
         };
         let Some(id) = incoming.id else {
             if let (Some(method), Some(params)) = (&incoming.method, incoming.params) {
                 on_event(&Event { method, session: incoming.session.as_deref(), params });
             }
-            return;
+            return true;
         };
-        let Some(call) = self.remove_pending(id) else { return };
+        // The caller may have given up.
+        let Some(call) = self.remove_pending(id) else { return true };
         let reply = match (incoming.result, incoming.error) {
             (Some(result), _) => Ok(result.to_owned()),
             (None, Some(ProtocolError { code, mut message, data })) => {
@@ -301,10 +329,12 @@ impl Connection {
             (None, None) => Err(CdpError::EmptyReply { method: call.method }),
         };
         (call.on_reply)(reply);
+        true
     }
 
-    /// Fails the call that a skipped message answers. Chromium writes the id first, so the prefix contains it.
-    fn on_skipped(&self, prefix: &[u8], bytes: usize) {
+    /// Fails the call that a skipped message answers. Chromium writes the id first, so the prefix contains it. False if it
+    /// answers none.
+    fn on_skipped(&self, prefix: &[u8], bytes: usize) -> bool {
         let digits: String = prefix
             .strip_prefix(b"{\"id\":")
             .map(|rest| {
@@ -312,8 +342,21 @@ impl Connection {
             })
             .unwrap_or_default();
         match digits.parse().ok().and_then(|id| self.remove_pending(id)) {
-            Some(call) => (call.on_reply)(Err(CdpError::TooLarge { method: call.method, bytes })),
-            None => tracing::warn!(bytes, "an event above the size limit was dropped"),
+            Some(call) => {
+                (call.on_reply)(Err(CdpError::TooLarge { method: call.method, bytes }));
+                true
+            }
+            None => {
+                self.warn_once(|| tracing::warn!(bytes, "an event above the size limit was dropped"));
+                false
+            }
+        }
+    }
+
+    /// Logs the first message of this pipe that cannot be used. The browser decides how many follow.
+    fn warn_once(&self, warn: impl FnOnce()) {
+        if !self.0.has_warned.swap(true, Ordering::Relaxed) {
+            warn();
         }
     }
 
@@ -471,5 +514,37 @@ mod tests {
             browser.send(json!({"id": id, "result": {"ok": true}})).await;
         });
         assert_eq!(reply.unwrap(), json!({"ok": true}));
+    }
+    /// A hostile browser: it sends this for ever, and answers a call in between.
+    async fn flood(part: &'static [u8]) {
+        let (connection, mut browser) = pair(|_| ());
+        let sent = Arc::new(AtomicU64::new(0));
+        let counter = sent.clone();
+        let (reply, ()) = tokio::join!(connection.call::<Value>(None, "A.b", json!({}), LONG), async {
+            let id = browser.receive().await["id"].clone();
+            browser.send(json!({"id": id, "result": {}})).await;
+        });
+        reply.unwrap();
+        tokio::spawn(async move {
+            while browser.output.write_all(part).await.is_ok() {
+                counter.fetch_add(part.len() as u64, Ordering::Relaxed);
+            }
+        });
+        // Time is paused and only advances when every task waits, so a reader that never pauses would never let it pass.
+        tokio::time::sleep(LONG).await;
+        let sent = sent.load(Ordering::Relaxed);
+        let most = (256 << 20) + LONG.as_secs() * (128 << 20);
+        assert!(sent < most, "{sent} bytes were read in {LONG:?}");
+        connection.close();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_empty_messages_is_read_slowly() {
+        flood(&[0; 4096]).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_invalid_messages_is_read_slowly() {
+        flood(b"not json\0").await;
     }
 }

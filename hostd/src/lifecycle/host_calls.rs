@@ -3,8 +3,17 @@
 use crate::host::{Host, HostError, HostErrorKind, HostResult, ObservedClone, Part};
 use crate::slot::SlotNames;
 use crate::timing;
+use futures_util::FutureExt;
 use std::time::Duration;
 use tracing::Instrument;
+
+/// Whether there was work of abandoned calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    NothingWasRunning,
+    /// It has ended now. What was inspected before is out of date.
+    Waited,
+}
 
 /// The host, called with a deadline.
 pub(super) struct HostCalls<H> {
@@ -30,7 +39,7 @@ impl<H: Host> HostCalls<H> {
             Ok(result) => result,
             Err(_) => {
                 let late = match self.settle().await {
-                    Ok(()) => "",
+                    Ok(_) => "",
                     Err(_) => ", and its work is still running",
                 };
                 Err(HostError::new(
@@ -43,9 +52,14 @@ impl<H: Host> HostCalls<H> {
         }
     }
 
-    /// Wait until no work of abandoned calls is left.
-    pub(super) async fn settle(&self) -> HostResult<()> {
-        tokio::time::timeout(self.timeout, self.host.settle()).await.map_err(|_| {
+    /// Wait until no work of abandoned calls is left. The result tells whether there was any.
+    pub(super) async fn settle(&self) -> HostResult<Settled> {
+        let settle = self.host.settle();
+        tokio::pin!(settle);
+        if settle.as_mut().now_or_never().is_some() {
+            return Ok(Settled::NothingWasRunning);
+        }
+        tokio::time::timeout(self.timeout, settle).await.map(|()| Settled::Waited).map_err(|_| {
             HostError::new(
                 HostErrorKind::Busy,
                 "host",

@@ -3,6 +3,7 @@
 //! It starts at the top every time. Absent is success, every error is collected, and none stops the walk. Success is
 //! decided by inspecting the host afterwards, not by the steps' results. Only what the ownership covers is touched.
 
+use super::host_calls::Settled;
 use super::ownership::{self, Ownership};
 use super::progress::Progress;
 use super::slot_task::SlotWorker;
@@ -83,9 +84,14 @@ impl<H: Host> Walk<'_, H> {
             let owned = self.ownership.filter(&observed);
             let failed = !self.errors.is_empty();
             if owned.is_absent() || ownership::only_dying(&owned) {
-                if let Err(error) = self.worker.parts.host.settle().await {
-                    self.errors.push(chain(&error));
-                    return (TeardownEnd::Incomplete, observed);
+                match self.worker.parts.host.settle().await {
+                    Ok(Settled::NothingWasRunning) => {}
+                    // An abandoned call may have made something after the inspection.
+                    Ok(Settled::Waited) => continue,
+                    Err(error) => {
+                        self.errors.push(chain(&error));
+                        return (TeardownEnd::Incomplete, observed);
+                    }
                 }
                 let end = if owned.is_absent() { TeardownEnd::Gone } else { TeardownEnd::Dying };
                 return (end, observed);

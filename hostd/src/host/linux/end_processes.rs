@@ -37,7 +37,7 @@ impl LinuxHostState {
     /// Kill every process of the clone, and wait for browserd's exit. That exit closes the connections of browserd's
     /// callers, who would otherwise wait for packets from a link that is gone.
     pub(super) fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
-        let killed = processes::kill(names.name.as_str(), &self.run(names), &self.limits);
+        let killed = processes::kill(self.clone_ref(names, &self.run(names)));
         let killed = killed.map_err(|error| context(names).failed("cannot be killed", error))?;
         let waited = killed.wait_for_browserd(Instant::now() + EXIT_TIMEOUT);
         // Also after an error: `wait_for_processes` has to know them.

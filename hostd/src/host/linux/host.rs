@@ -152,20 +152,20 @@ impl Host for LinuxHost {
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |state| state.freezer.freeze(state.subject(&names, &state.run(&names)))).await
+        self.blocking(move |state| state.freezer.freeze(state.clone_ref(&names, &state.run(&names)))).await
     }
 
     async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |state| state.freezer.thaw(state.subject(&names, &state.run(&names)))).await
+        self.blocking(move |state| state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))).await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
-        if let Some(well) = self.0.freezer.woken_well(names) {
-            return Ok(well);
+        if let Some(works) = self.0.freezer.works_after_thaw(names) {
+            return Ok(works);
         }
         let names = names.clone();
-        self.blocking(move |state| Ok(jail::is_ready(&state.run(&names)))).await
+        self.blocking(move |state| Ok(jail::answers(&state.run(&names)))).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

@@ -4,8 +4,9 @@
 //! inspection into [`HostState`]. The rest is read per clone.
 
 use super::errors::ErrorContext;
+use super::jail::LiveJail;
 use super::network::LinkTable;
-use super::{LinuxHostState, cgroup, egress, jail, mounts, network, processes};
+use super::{LinuxHostState, cgroup, egress, freezer, mounts, network, processes};
 use crate::host::zfs::datasets::Datasets;
 use crate::host::{HostResult, Inventory, ObservedClone, Part};
 use crate::slot::{Slot, SlotNames};
@@ -50,6 +51,16 @@ impl LinuxHostState {
         let what = ErrorContext { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
         let failed = |error: io::Error| what.failed("cannot be inspected", error);
         let mut observed = ObservedClone::default();
+        let jail = match parts.contains(&Part::Jail) || parts.contains(&Part::Service) {
+            true => LiveJail::find(&run).map_err(failed)?,
+            false => None,
+        };
+        let is_frozen = match &jail {
+            Some(jail) => {
+                freezer::is_frozen(self.clone_ref(names, &run), jail.supervisor.pid).map_err(failed)?
+            }
+            None => false,
+        };
         for part in parts {
             match part {
                 Part::Storage => {
@@ -75,17 +86,17 @@ impl LinuxHostState {
                         (members > 0 && members < all) || host.tracked.contains(&names.slot);
                 }
                 Part::Jail => {
-                    observed.jail = jail::inspect(&run).map_err(failed)?;
-                    observed.frozen = observed.jail.is_some() && self.is_frozen(names).map_err(failed)?;
+                    observed.jail = jail.as_ref().map(LiveJail::observed);
+                    observed.frozen = is_frozen;
                 }
                 Part::Processes => {
-                    let name = names.name.as_str();
-                    observed.processes = processes::inside(name, &run, &self.limits).map_err(failed)?;
+                    observed.processes = processes::inside(self.clone_ref(names, &run)).map_err(failed)?;
                     observed.processes.extend(self.killed_and_running(names)?);
                 }
                 Part::Service => {
                     // A frozen service would not answer before the timeout.
-                    observed.service_ready = !self.is_frozen(names).map_err(failed)? && jail::is_ready(&run);
+                    observed.service_ready =
+                        !is_frozen && jail.as_ref().is_some_and(|jail| jail.is_ready(&run));
                 }
             }
         }

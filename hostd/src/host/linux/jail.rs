@@ -1,28 +1,33 @@
 //! A clone's jail: its supervisor, a process of its own that holds the sandbox and outlives hostd.
 //!
 //! ```text
-//! STATE/run/browsertask001/limits    the limits that are on
+//! STATE/run/browsertask001/limits    the limits in force
 //! STATE/run/browsertask001/net       the clone's network namespace, kept by a mount
-//! STATE/run/browsertask001/jail      whose jail it is and what it shall run; locked by the supervisor
+//! STATE/run/browsertask001/jail      the clone's identity and the supervisor's orders; locked by the supervisor
 //! STATE/run/browsertask001/control   the supervisor's socket
-//! STATE/run/browsertask001/cdp       the browser's debugging pipe as a socket, without browserd
+//! STATE/run/browsertask001/cdp       the browser's debugging pipe as a socket, for clones without browserd
 //! STATE/run/browsertask001/program   the process ID of the program in the sandbox: a hint, verified by its reader
-//! STATE/run/browsertask001/log       what the supervisor and the browser said
+//! STATE/run/browsertask001/log       the recent output of supervisor and clone: bounded, written by the supervisor only
 //! ```
 //!
-//! Which process the supervisor is, the kernel tells: the one that holds the lock of the file `jail`. A process number
-//! written down somewhere could be another's by now; a lock ends with its process.
+//! The kernel tells which process is the supervisor: the one that holds the lock of the file `jail` (see [`lock`]). A
+//! process ID in a file could belong to another process by now.
+//!
+//! hostd reads a bounded amount from everything that a supervisor writes: a compromised clone must not be able to use up
+//! hostd's memory through its supervisor.
+
+pub(super) mod lock;
 
 use super::errors::{ErrorContext, failed, refused};
 use super::files;
 use super::mount_isolation::MountIsolation;
-use super::supervisor::{Answer, BROWSERD, Orders, Request};
+use super::supervisor::{BROWSERD, Orders, SupervisorReply, SupervisorRequest, last_lines, printable};
 use crate::api::CloneId;
 use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
-use nix::fcntl::{FcntlArg, fcntl};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use lock::LockHolder;
+use serde::Deserialize;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -39,92 +44,126 @@ pub(super) const FILES: [&str; 5] = [CONTROL, CDP, PROGRAM, LOG, JAIL];
 
 /// The argument by which the daemon's program becomes a supervisor.
 pub(super) const SUPERVISE: &str = "supervise-clone";
-/// How long a supervisor that is alive may take to say how it is.
-const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a running supervisor may take to report its service's status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How much hostd reads of a jail file, of a reply and of the end of a log. All are far smaller.
+const LONGEST_FILE: u64 = 64 << 10;
+const LONGEST_REPLY: u64 = 64 << 10;
+const LOG_TAIL: u64 = 8 << 10;
 
-/// The lock that a supervisor holds as long as it lives.
-fn whole_file(kind: i32) -> libc::flock {
-    let small = |value: i32| libc::c_short::try_from(value).expect("a small constant");
-    libc::flock { l_type: small(kind), l_whence: small(libc::SEEK_SET), l_start: 0, l_len: 0, l_pid: 0 }
+/// A jail whose supervisor is alive.
+#[derive(Debug)]
+pub(super) struct LiveJail {
+    pub(super) supervisor: LockHolder,
+    pub(super) identity: Identity,
 }
 
-/// Take the lock of a jail, for ever: it ends with this process.
-pub(super) fn lock(file: &File) -> io::Result<()> {
-    fcntl(file, FcntlArg::F_SETLK(&whole_file(libc::F_WRLCK))).map(drop).map_err(io::Error::from)
+impl LiveJail {
+    /// Inspect the jail with this run folder: four system calls. One whose supervisor is dead is none.
+    pub(super) fn find(run: &Path) -> io::Result<Option<LiveJail>> {
+        let Some(file) = open(run)? else { return Ok(None) };
+        let Some(supervisor) = lock::holder(&file)? else { return Ok(None) };
+        let identity = match read_json::<JailIdentity>(&file) {
+            Ok(found) => Identity::Clone(found.clone_id),
+            Err(error) => Identity::Foreign(format!("{}: {error}", run.join(JAIL).display())),
+        };
+        Ok(Some(LiveJail { supervisor, identity }))
+    }
+
+    pub(super) fn observed(&self) -> ObservedJail {
+        ObservedJail { identity: self.identity.clone(), dying: false }
+    }
+
+    /// Whether the service is ready. The supervisor checks that regularly and reports it by its lock.
+    pub(super) fn is_ready(&self, run: &Path) -> bool {
+        self.supervisor.is_ready.unwrap_or_else(|| answers(run))
+    }
 }
 
-/// The supervisor's process, if it lives.
+/// The part of [`Orders`] that says whose jail it is.
+#[derive(Deserialize)]
+struct JailIdentity {
+    clone_id: CloneId,
+}
+
+fn open(run: &Path) -> io::Result<Option<File>> {
+    match File::open(run.join(JAIL)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The supervisor's process, if it is alive.
 pub(super) fn supervisor(run: &Path) -> io::Result<Option<u32>> {
-    let file = match File::open(run.join(JAIL)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut held = whole_file(libc::F_WRLCK);
-    fcntl(&file, FcntlArg::F_GETLK(&mut held))?;
-    let free = i32::from(held.l_type) == libc::F_UNLCK;
-    Ok(u32::try_from(held.l_pid).ok().filter(|pid| !free && *pid > 0))
+    let Some(file) = open(run)? else { return Ok(None) };
+    Ok(lock::holder(&file)?.map(|holder| holder.pid))
 }
 
-/// Note the program in the sandbox, so that the clone's processes are found without reading all of `/proc`. What is noted
-/// is `PID` and whether it is browserd.
+/// The user that the clone's processes were started as, as far as the jail file tells.
+pub(super) fn uid(run: &Path) -> Option<u32> {
+    let file = open(run).ok()??;
+    read_json::<Orders>(&file).ok().map(|orders| orders.uid)
+}
+
+/// What the jail file tells the supervisor.
+pub(super) fn orders(file: &File) -> io::Result<Orders> {
+    read_json(file)
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(mut file: &File) -> io::Result<T> {
+    // A jail file fits into one read of this size.
+    let mut bytes = vec![0; 4 << 10];
+    let mut length = file.read(&mut bytes)?;
+    if length == bytes.len() {
+        length += file.take(LONGEST_FILE).read_to_end(&mut bytes)?;
+    }
+    serde_json::from_slice(&bytes[..length])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Note the program in the sandbox, so that the clone's processes are found without reading all of `/proc`: its process ID
+/// and whether it is browserd.
 pub(super) fn note_program(run: &Path, pid: u32, is_browserd: bool) -> io::Result<()> {
     let kind = if is_browserd { BROWSERD } else { "browser" };
     files::write_atomically(&run.join(PROGRAM), format!("{pid} {kind}\n").as_bytes())
 }
 
-/// The process ID that the supervisor noted. It is a hint: whoever uses it proves first whose process it is.
-pub(super) fn noted_program(run: &Path) -> Option<u32> {
-    std::fs::read_to_string(run.join(PROGRAM)).ok()?.split(' ').next()?.parse().ok()
+/// The program that the supervisor noted. A hint: whoever uses it proves first whose process it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NotedProgram {
+    pub(super) pid: u32,
+    pub(super) is_browserd: bool,
 }
 
-/// Whether the program in the sandbox is browserd.
-pub(super) fn runs_browserd(run: &Path) -> bool {
-    std::fs::read_to_string(run.join(PROGRAM)).is_ok_and(|noted| noted.trim_end().ends_with(BROWSERD))
+pub(super) fn noted_program(run: &Path) -> Option<NotedProgram> {
+    let mut text = String::new();
+    File::open(run.join(PROGRAM)).ok()?.take(LONGEST_FILE).read_to_string(&mut text).ok()?;
+    let (pid, kind) = text.split_once(' ')?;
+    Some(NotedProgram { pid: pid.parse().ok()?, is_browserd: kind.trim_end() == BROWSERD })
 }
 
-/// What the file says.
-///
-/// Never for the supervisor itself by another descriptor: closing any descriptor of a file gives its lock up.
-pub(super) fn orders(mut file: &File) -> io::Result<Orders> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-}
-
-/// Inspect the jail. A jail whose supervisor is dead counts as absent.
-pub(super) fn inspect(run: &Path) -> io::Result<Option<ObservedJail>> {
-    if supervisor(run)?.is_none() {
-        return Ok(None);
-    }
-    let identity = match File::open(run.join(JAIL)).and_then(|file| orders(&file)) {
-        Ok(orders) => Identity::Clone(orders.clone_id),
-        Err(error) => Identity::Foreign(format!("{}: {error}", run.join(JAIL).display())),
-    };
-    Ok(Some(ObservedJail { identity, dying: false }))
-}
-
-/// Whether the service answers.
-pub(super) fn is_ready(run: &Path) -> bool {
+/// Ask the supervisor whether the service answers now.
+pub(super) fn answers(run: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         if supervisor(run)?.is_none() {
             return Ok(false);
         }
         let stream = UnixStream::connect(run.join(CONTROL))?;
-        stream.set_read_timeout(Some(STATUS_PATIENCE))?;
-        stream.set_write_timeout(Some(STATUS_PATIENCE))?;
-        Ok(matches!(converse(stream, &Request::Status)?, Answer::Ready { .. }))
+        stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
+        stream.set_write_timeout(Some(STATUS_TIMEOUT))?;
+        Ok(matches!(converse(stream, &SupervisorRequest::Status)?, SupervisorReply::Ready { .. }))
     };
     ask().unwrap_or(false)
 }
 
-fn converse(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
+fn converse(mut stream: UnixStream, request: &SupervisorRequest) -> io::Result<SupervisorReply> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    Ok(serde_json::from_str(&answer)?)
+    let mut reply = Vec::new();
+    BufReader::new(stream.take(LONGEST_REPLY)).read_until(b'\n', &mut reply)?;
+    Ok(serde_json::from_slice(&reply)?)
 }
 
 /// Start the supervisor and wait until it holds its lock and listens.
@@ -134,36 +173,30 @@ pub(super) async fn start(
     isolation: Option<&MountIsolation>,
 ) -> HostResult<()> {
     let name = orders.name.clone();
-    let what = ErrorContext { object: format!("jail of {name}"), hint: "look at hostd's log" };
-    match inspect(&run).map_err(|error| what.failed("cannot be inspected", error))? {
-        Some(ObservedJail { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
-        Some(seen) => {
+    let what = ErrorContext { object: format!("jail of {name}"), hint: "see hostd's log" };
+    match LiveJail::find(&run).map_err(|error| what.failed("cannot be inspected", error))? {
+        Some(LiveJail { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
+        Some(other) => {
             return Err(refused(
                 what.object,
                 "start the jail",
                 HostErrorKind::Foreign,
-                format!("another is there: {:?}", seen.identity),
+                format!("another jail is running there: {:?}", other.identity),
             ));
         }
         None => {}
     }
     let text = serde_json::to_vec(&orders).expect("plain data");
     let prepare = || {
-        for file in [CONTROL, CDP, PROGRAM] {
+        for file in [CONTROL, CDP, PROGRAM, LOG] {
             files::remove_file(&run.join(file))?;
         }
-        files::write_atomically(&run.join(JAIL), &text)?;
-        OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(run.join(LOG))
+        files::write_atomically(&run.join(JAIL), &text)
     };
-    let log = prepare().map_err(|error| what.failed("cannot be prepared", error))?;
+    prepare().map_err(|error| what.failed("cannot be prepared", error))?;
     let namespace = isolation.map(MountIsolation::empty_namespace).transpose();
     let namespace = namespace.map_err(|error| what.failed("its mounts cannot be isolated", error))?;
-    // The running program itself, also when its file was replaced by an update meanwhile.
+    // The running program itself, even if an update has replaced its file.
     let child = tokio::process::Command::new("/proc/self/exe")
         .arg0("hostd")
         .arg(SUPERVISE)
@@ -172,32 +205,32 @@ pub(super) async fn start(
         .current_dir("/")
         .stdin(namespace.map_or_else(Stdio::null, Stdio::from))
         .stdout(Stdio::piped())
-        .stderr(log)
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| what.failed("the supervisor cannot be started", error))?;
-    let mut unfinished = Unfinished(Some(child));
-    let mut word = Vec::new();
-    if let Some(mut stdout) = unfinished.0.as_mut().and_then(|child| child.stdout.take()) {
-        stdout
-            .read_to_end(&mut word)
-            .await
-            .map_err(|error| what.failed("the supervisor cannot be heard", error))?;
+    let mut starting = StartingSupervisor(Some(child));
+    let (stdout, stderr) =
+        starting.0.as_mut().map(|child| (child.stdout.take(), child.stderr.take())).unzip();
+    // One byte more than the ready line, so that anything else is noticed.
+    let ready = read_at_most(stdout.flatten(), UP.len() as u64 + 1).await;
+    if ready.map_err(|error| what.failed("the supervisor cannot be read", error))? != UP {
+        let output = read_at_most(stderr.flatten(), LOG_TAIL).await.unwrap_or_default();
+        let output = last_lines(printable_lines(&output).iter().map(String::as_str));
+        let why = format!("the supervisor ended at its start: {output}");
+        return Err(refused(what.object, "start the jail", HostErrorKind::Failed, why));
     }
-    if word != UP {
-        return Err(refused(what.object, "start the jail", HostErrorKind::Failed, last_words(&run)));
-    }
-    // From here on it lives without us. Tokio waits for it when it ends, if we still live then.
-    drop(unfinished.0.take());
+    // From here on it runs without this hostd. Tokio reaps it when it ends, if hostd is still running then.
+    drop(starting.0.take());
     Ok(())
 }
 
-/// What a supervisor says when it holds its lock and listens; then it closes its output.
+/// The ready line of a supervisor: it holds its lock and listens. Then it closes its output.
 pub(super) const UP: &[u8] = b"up\n";
 
 /// A supervisor that is not ready yet must not outlive the call that started it.
-struct Unfinished(Option<tokio::process::Child>);
+struct StartingSupervisor(Option<tokio::process::Child>);
 
-impl Drop for Unfinished {
+impl Drop for StartingSupervisor {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
             // It may have ended by itself.
@@ -210,47 +243,112 @@ impl Drop for Unfinished {
 pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<ServiceEndpoint> {
     let what = ErrorContext {
         object: format!("service of {name}"),
-        hint: "look at hostd's log; hostctl doctor checks the host",
+        hint: "see hostd's log; hostctl doctor checks the host",
     };
-    let asked = async {
+    let ask = async {
         let stream = tokio::net::UnixStream::connect(run.join(CONTROL)).await?;
         let (read, mut write) = stream.into_split();
-        let mut line = serde_json::to_vec(&Request::Start { clone_id: id.clone() })?;
+        let mut line = serde_json::to_vec(&SupervisorRequest::Start { clone_id: id.clone() })?;
         line.push(b'\n');
         tokio::io::AsyncWriteExt::write_all(&mut write, &line).await?;
-        let mut answer = String::new();
-        tokio::io::AsyncBufReadExt::read_line(&mut tokio::io::BufReader::new(read), &mut answer).await?;
-        if answer.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, last_words(&run)));
+        let mut reply = Vec::new();
+        let mut read = tokio::io::BufReader::new(read.take(LONGEST_REPLY));
+        tokio::io::AsyncBufReadExt::read_until(&mut read, b'\n', &mut reply).await?;
+        if reply.is_empty() {
+            let why = format!("it ended; recent output: {}", recent_output(&run));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
         }
-        io::Result::Ok(serde_json::from_str(&answer)?)
+        io::Result::Ok(serde_json::from_slice(&reply)?)
     };
-    let answer: Answer = asked.await.map_err(|error| what.failed("the supervisor does not answer", error))?;
-    match answer {
-        Answer::Ready { endpoint, cdp_endpoint, took } => {
+    let reply: SupervisorReply =
+        ask.await.map_err(|error| what.failed("the supervisor does not answer", error))?;
+    match reply {
+        SupervisorReply::Ready { endpoint, cdp_endpoint, took } => {
             for (part, seconds) in &took {
-                // Beside the spans of `timing`: a part that another process measured.
-                tracing::debug!(target: "hostd::time", part, seconds, "measured inside");
+                // In addition to the spans of `timing`: this part was measured by another process.
+                tracing::debug!(target: "hostd::time", part, seconds, "measured by the supervisor");
             }
             Ok(ServiceEndpoint { endpoint, cdp_endpoint })
         }
-        Answer::Failed { message, not_ready } => {
+        SupervisorReply::Failed { message, not_ready } => {
             let kind = if not_ready { HostErrorKind::NotReady } else { HostErrorKind::Failed };
-            // The log goes with the clone, so what it says last is told here.
-            let message = format!("{message}; the log ends: {}", last_words(&run));
             Err(HostError::new(kind, what.object, message, what.hint))
         }
-        Answer::Idle => {
+        SupervisorReply::Idle => {
             Err(failed(what.object, "the supervisor", io::Error::other("did not start it"), what.hint))
         }
     }
 }
 
-/// The end of the jail's log, for messages.
-fn last_words(run: &Path) -> String {
-    let text = std::fs::read(run.join(LOG)).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().rev().take(5).collect();
-    let words: Vec<&str> = lines.into_iter().rev().collect();
-    if words.is_empty() { "(nothing was said)".into() } else { words.join(" | ") }
+async fn read_at_most(from: Option<impl tokio::io::AsyncRead + Unpin>, limit: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        from.take(limit).read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
+}
+
+/// The end of the jail's log, for error messages. The supervisor bounds and escapes it, but one that an earlier version of
+/// hostd started does neither.
+fn recent_output(run: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(run.join(LOG))?;
+        let start = file.metadata()?.len().saturating_sub(LOG_TAIL);
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_TAIL).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let lines = printable_lines(&read().unwrap_or_default());
+    last_lines(lines.iter().map(String::as_str))
+}
+
+fn printable_lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_of_any_size_costs_little_to_read() {
+        let run = tempfile::tempdir().unwrap();
+        assert_eq!(recent_output(run.path()), "(no output)");
+        let path = run.path().join(LOG);
+        let mut log = File::create(&path).unwrap();
+        // Sparse: two gibibytes of NUL bytes, as one line.
+        log.set_len(2 << 30).unwrap();
+        log.seek(SeekFrom::End(0)).unwrap();
+        log.write_all(b"\nthe \x1b[31mreason\n").unwrap();
+        let recent = recent_output(run.path());
+        assert!(recent.ends_with(" | the \\u{1b}[31mreason"), "{recent}");
+        assert!(recent.len() < 8 << 10, "{} bytes", recent.len());
+    }
+
+    #[test]
+    fn a_reply_without_end_is_an_error() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let supervisor = std::thread::spawn(move || while theirs.write_all(&[b'x'; 4096]).is_ok() {});
+        assert!(converse(ours, &SupervisorRequest::Status).is_err());
+        supervisor.join().unwrap();
+    }
+
+    #[test]
+    fn a_jail_file_of_any_size_costs_little_to_read() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(2 << 30).unwrap();
+        assert_eq!(orders(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_note_that_is_none_is_ignored() {
+        let run = tempfile::tempdir().unwrap();
+        assert!(noted_program(run.path()).is_none());
+        note_program(run.path(), 7, true).unwrap();
+        let noted = noted_program(run.path()).unwrap();
+        assert!(noted.pid == 7 && noted.is_browserd);
+        std::fs::write(run.path().join(PROGRAM), "7").unwrap();
+        assert!(noted_program(run.path()).is_none());
+    }
 }

@@ -50,10 +50,10 @@ use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use end_processes::KilledProcesses;
 use errors::failed;
-use freezer::{Freezer, Subject};
+use freezer::Freezer;
 use limits::LimitBackend;
 use mount_isolation::MountIsolation;
-use std::io;
+use processes::CloneRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::Storage;
@@ -136,13 +136,9 @@ impl LinuxHostState {
         self.run.join(names.name.as_str())
     }
 
-    /// The clone as the freezer needs it.
-    fn subject<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> Subject<'a> {
-        Subject { names, run, limits: &self.limits }
-    }
-
-    fn is_frozen(&self, names: &SlotNames) -> io::Result<bool> {
-        self.subject(names, &self.run(names)).is_frozen()
+    /// The clone as [`processes`] and [`freezer`] need it.
+    fn clone_ref<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> CloneRef<'a> {
+        CloneRef { names, run, limits: &self.limits }
     }
 
     /// What the clone's supervisor is told.
@@ -151,7 +147,6 @@ impl LinuxHostState {
         let run = self.run(names);
         let browserd = &self.config.linux.browserd;
         let port = self.config.egress.browserd_port;
-        let group = &self.config.paths.socket_group;
         Orders {
             clone_id: spec.clone_id.clone(),
             name: names.name.to_string(),
@@ -165,7 +160,6 @@ impl LinuxHostState {
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
             resolver: self.config.egress.resolver,
-            group: nix::unistd::Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw()),
         }
     }
 }

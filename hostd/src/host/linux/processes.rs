@@ -3,12 +3,17 @@
 //! A process belongs to a clone if one of these holds:
 //! - it is in the clone's cgroup;
 //! - it is the clone's supervisor: the process that holds the lock of the jail file;
-//! - it is in the PID namespace of the supervisor's sandbox, or is one of the processes between the two;
-//! - it is in the clone's network namespace, which our own mount keeps, so its inode belongs to no other;
+//! - it runs as the clone's user, in the PID namespace of the supervisor's sandbox or in the clone's network namespace. Our
+//!   own mount keeps the latter, so its inode belongs to no other namespace;
+//! - it is one of the processes between the supervisor and the sandbox's PID namespace;
 //! - it descends from one of these. Chromium puts its renderers into namespaces of their own.
 //!
-//! A name, a user ID or a process ID from a file proves nothing. A process is signalled through a pidfd that was opened
-//! before the last of these proofs.
+//! A namespace alone proves nothing: an operator enters a clone's namespaces with `nsenter`. A name, a user ID alone or a
+//! process ID from a file proves nothing either. A process is signalled through a pidfd that was opened before the last of
+//! these proofs.
+//!
+//! A process that a clone starts has no other user than the clone's: the sandbox's user namespace maps no other ID. If it is
+//! orphaned, it stays in the sandbox's PID namespace, which the kernel ends with its first process.
 //!
 //! Reading all of `/proc` takes longer the more clones there are, so it is the last resort: for a clone without a cgroup
 //! whose supervisor is gone or has not started its sandbox yet.
@@ -16,6 +21,8 @@
 use super::limits::LimitBackend;
 use super::supervisor::BROWSERD;
 use super::{cgroup, jail, netns, network};
+use crate::slot::SlotNames;
+use jail::NotedProgram;
 use kernel::pid_namespace;
 use kernel::pidfd::{self, Exit, Signal};
 use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
@@ -24,7 +31,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Processes between a supervisor and the program in its sandbox. There are three; more than this is another tree.
@@ -32,15 +39,29 @@ const LONGEST_CHAIN: usize = 8;
 /// Killed processes cannot fork, so the second listing finds no new one. More listings than this mean a bug.
 const KILL_ROUNDS: usize = 16;
 
-/// The processes of the clone with this run folder.
-pub(super) fn inside(name: &str, run: &Path, limits: &LimitBackend) -> io::Result<BTreeSet<u32>> {
-    let proof = Proof::of(name, run, limits)?;
+/// A clone, as far as its processes are concerned.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CloneRef<'a> {
+    pub(super) names: &'a SlotNames,
+    pub(super) run: &'a Path,
+    pub(super) limits: &'a LimitBackend,
+}
+
+impl CloneRef<'_> {
+    pub(super) fn cgroup(&self) -> Option<PathBuf> {
+        self.limits.cgroup(self.names.name.as_str())
+    }
+}
+
+/// The processes of a clone.
+pub(super) fn inside(clone: CloneRef<'_>) -> io::Result<BTreeSet<u32>> {
+    let proof = Proof::of(clone)?;
     // A cgroup has all of a clone's processes: the supervisor enters it before it starts anything, and nothing inside can
     // leave it. A clone without supervisor and network namespace has no process.
     if proof.has_cgroup || (proof.processes.is_empty() && proof.network.is_none()) {
         return Ok(proof.processes);
     }
-    match SandboxProcesses::find(run, &proof)? {
+    match SandboxProcesses::find(clone.run, &proof)? {
         Some(sandbox) => sandbox.pids(),
         None => Ok(proof.among(&all()?)),
     }
@@ -48,20 +69,20 @@ pub(super) fn inside(name: &str, run: &Path, limits: &LimitBackend) -> io::Resul
 
 /// Send SIGKILL to every process of the clone, also when it is stopped or frozen. When this returns, none of them can
 /// execute another instruction of its own or fork; the kernel may still be releasing them.
-pub(super) fn kill(name: &str, run: &Path, limits: &LimitBackend) -> io::Result<ProcessHandles> {
-    let proof = Proof::of(name, run, limits)?;
-    if let Some(cgroup) = limits.cgroup(name).filter(|_| proof.has_cgroup) {
-        let handles = ProcessHandles::open(name, run, limits)?;
+pub(super) fn kill(clone: CloneRef<'_>) -> io::Result<ProcessHandles> {
+    let proof = Proof::of(clone)?;
+    if let Some(cgroup) = clone.cgroup().filter(|_| proof.has_cgroup) {
+        let handles = ProcessHandles::open(clone)?;
         // Kills atomically: also what is forked at this moment, and what is frozen.
         cgroup::kill(&cgroup)?;
         // The supervisor, if it has not entered the cgroup yet.
         handles.signal(Signal::KILL)?;
         return Ok(handles);
     }
-    if let Some(sandbox) = SandboxProcesses::find(run, &proof)? {
+    if let Some(sandbox) = SandboxProcesses::find(clone.run, &proof)? {
         return kill_until_none_is_new(|| sandbox.handles());
     }
-    kill_until_none_is_new(|| ProcessHandles::open(name, run, limits))
+    kill_until_none_is_new(|| ProcessHandles::open(clone))
 }
 
 /// A process that was signalled with SIGKILL cannot fork any more. So a listing that began after all processes of the
@@ -91,25 +112,46 @@ struct Proof {
     has_cgroup: bool,
     /// The inode of the clone's network namespace.
     network: Option<u64>,
+    users: CloneUsers,
+}
+
+/// The users that a clone's processes may have: that of its slot, and that of its jail file. They differ after the range of
+/// user IDs was changed in the configuration.
+#[derive(Debug, Clone, Copy)]
+struct CloneUsers([u32; 2]);
+
+impl CloneUsers {
+    fn of(clone: CloneRef<'_>) -> CloneUsers {
+        let own = clone.names.uid;
+        CloneUsers([own, jail::uid(clone.run).unwrap_or(own)])
+    }
+
+    /// Whether a process has the clone's user. Not by the owner of its folder in `/proc`: that is root for a process that is
+    /// not dumpable.
+    fn include(&self, pid: u32) -> bool {
+        user_of(pid).is_some_and(|uid| uid != 0 && self.0.contains(&uid))
+    }
 }
 
 impl Proof {
-    fn of(name: &str, run: &Path, limits: &LimitBackend) -> io::Result<Proof> {
-        let cgroup = limits.cgroup(name).map(|cgroup| cgroup::processes(&cgroup)).transpose()?.flatten();
+    fn of(clone: CloneRef<'_>) -> io::Result<Proof> {
+        let cgroup = clone.cgroup().map(|cgroup| cgroup::processes(&cgroup)).transpose()?.flatten();
         let has_cgroup = cgroup.is_some();
         let mut processes: BTreeSet<u32> = cgroup.into_iter().flatten().collect();
-        let supervisor = jail::supervisor(run)?;
+        let supervisor = jail::supervisor(clone.run)?;
         processes.extend(supervisor);
         // hostd itself never belongs to a clone, even if somebody moves it into the cgroup.
         processes.remove(&std::process::id());
-        Ok(Proof { processes, supervisor, has_cgroup, network: netns::inode(&network::pin(run)) })
+        let network = netns::inode(&network::pin(clone.run));
+        Ok(Proof { processes, supervisor, has_cgroup, network, users: CloneUsers::of(clone) })
     }
 
     /// The clone's processes: those known already, and those of the candidates that are proven.
     fn among(self, candidates: &[u32]) -> BTreeSet<u32> {
         let mut found = self.processes;
         if self.network.is_some() {
-            found.extend(candidates.iter().copied().filter(|pid| network_of(*pid) == self.network));
+            let is_inside = |pid: &u32| network_of(*pid) == self.network && self.users.include(*pid);
+            found.extend(candidates.iter().copied().filter(is_inside));
         }
         found.remove(&std::process::id());
         if found.is_empty() {
@@ -147,18 +189,64 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 fn state_and_parent(pid: u32) -> Option<(char, u32)> {
-    // Both fields are near the beginning of the line.
-    let mut stat = [0; 256];
-    let length = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut stat)).ok()?;
-    // "pid (name) state ppid …": the name may contain anything, so the fields are counted from its closing parenthesis.
-    let end = stat[..length].iter().rposition(|byte| *byte == b')')?;
-    let mut fields = std::str::from_utf8(&stat[end + 1..length]).ok()?.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+    let stat = MainThread::of(pid)?;
+    Some((stat.state, stat.parent))
 }
 
 /// Whether a process is stopped. One that is gone counts as stopped.
 pub(super) fn is_stopped(pid: u32) -> bool {
     state_and_parent(pid).is_none_or(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
+}
+
+/// What the kernel tells of a process's main thread (`/proc/PID/task/PID/stat`; the file of the whole process takes longer,
+/// because it adds up the times of all threads).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MainThread {
+    state: char,
+    parent: u32,
+    is_exiting: bool,
+    is_being_killed: bool,
+}
+
+impl MainThread {
+    fn of(pid: u32) -> Option<MainThread> {
+        let mut stat = [0; 1024];
+        let file = File::open(format!("/proc/{pid}/task/{pid}/stat"));
+        let length = file.and_then(|mut file| file.read(&mut stat)).ok()?;
+        MainThread::parse(&stat[..length])
+    }
+
+    fn parse(stat: &[u8]) -> Option<MainThread> {
+        // "pid (name) state ppid …": the name may contain anything, so fields are counted from its closing parenthesis.
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let mut fields = std::str::from_utf8(&stat[end + 1..]).ok()?.split_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        // Fields 9 and 31 of proc(5); field 5 is next.
+        let flags: u64 = fields.nth(4)?.parse().ok()?;
+        let pending: u64 = fields.nth(21)?.parse().ok()?;
+        let is_being_killed = pending & (1 << (libc::SIGKILL - 1)) != 0;
+        Some(MainThread { state, parent, is_exiting: flags & PF_EXITING != 0, is_being_killed })
+    }
+
+    /// Whether it is stopped or frozen and nothing has ended it. SIGKILL makes a stopped or frozen thread run before `kill`
+    /// returns, so one that was killed is never in such a state again.
+    fn is_suspended(&self) -> bool {
+        matches!(self.state, 'T' | 't' | 'S' | 'D') && !self.is_exiting && !self.is_being_killed
+    }
+}
+
+/// A flag of the kernel's `task_struct`: the thread is on its way out, and will not run its program again.
+const PF_EXITING: u64 = 0x4;
+
+/// The real user of a process, in the user namespace of this one.
+fn user_of(pid: u32) -> Option<u32> {
+    // The line is among the first ten.
+    let mut status = [0; 1024];
+    let length =
+        File::open(format!("/proc/{pid}/status")).and_then(|mut file| file.read(&mut status)).ok()?;
+    let text = String::from_utf8_lossy(&status[..length]).into_owned();
+    text.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
 
 fn network_of(pid: u32) -> Option<u64> {
@@ -176,7 +264,8 @@ struct SandboxProcesses<'a> {
     run: &'a Path,
     supervisor: u32,
     /// The program in the sandbox, as the supervisor noted it.
-    program: u32,
+    program: NotedProgram,
+    users: CloneUsers,
     /// The processes between the supervisor and the PID namespace.
     between: Vec<u32>,
     namespace: File,
@@ -188,7 +277,8 @@ impl SandboxProcesses<'_> {
     /// `None`: the sandbox is not there, or cannot be proven to be this clone's, or the kernel lacks a call.
     fn find<'a>(run: &'a Path, proof: &Proof) -> io::Result<Option<SandboxProcesses<'a>>> {
         let (Some(supervisor), Some(network)) = (proof.supervisor, proof.network) else { return Ok(None) };
-        let Some(program) = jail::noted_program(run) else { return Ok(None) };
+        let Some(noted) = jail::noted_program(run) else { return Ok(None) };
+        let program = noted.pid;
         // From here on another process with this ID is noticed.
         let Ok(process) = pidfd::open(program) else { return Ok(None) };
         let own = fs::metadata("/proc/self/ns/pid")?.ino();
@@ -212,10 +302,12 @@ impl SandboxProcesses<'_> {
             return Ok(None);
         }
         let between = chain.into_iter().filter(|pid| pid_namespace_of(*pid) == Some(own)).collect();
-        Ok(Some(SandboxProcesses { run, supervisor, program, between, namespace, procfs }))
+        let users = proof.users;
+        Ok(Some(SandboxProcesses { run, supervisor, program: noted, users, between, namespace, procfs }))
     }
 
-    /// Every process of the namespace: its ID inside, and its ID here.
+    /// Every process of the clone in the namespace: its ID inside, and its ID here. An operator's process that entered the
+    /// namespace has another user. The kernel ends it with the namespace.
     fn members(&self) -> io::Result<Vec<(u32, u32)>> {
         let mut members = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.procfs)? {
@@ -223,7 +315,8 @@ impl SandboxProcesses<'_> {
             let Some(inner) = name.file_name().to_str().ok().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            members.extend(self.outer_id(inner)?.map(|outer| (inner, outer)));
+            let outer = self.outer_id(inner)?.filter(|outer| self.users.include(*outer));
+            members.extend(outer.map(|outer| (inner, outer)));
         }
         Ok(members)
     }
@@ -257,11 +350,11 @@ impl SandboxProcesses<'_> {
         let supervisor = open(self.supervisor);
         // Once the supervisor is dead its lock is free and its children have another parent.
         if jail::supervisor(self.run)? == Some(self.supervisor) {
-            let again = chain(self.program, self.supervisor).unwrap_or_default();
+            let again = chain(self.program.pid, self.supervisor).unwrap_or_default();
             handles.extend(between.into_iter().filter(|(pid, _)| again.contains(pid)));
             handles.extend(supervisor);
         }
-        let browserd = jail::runs_browserd(self.run).then_some(self.program);
+        let browserd = self.program.is_browserd.then_some(self.program.pid);
         Ok(ProcessHandles { handles, browserd })
     }
 }
@@ -288,19 +381,19 @@ pub(super) struct ProcessHandles {
 
 impl ProcessHandles {
     /// Open the clone's processes.
-    pub(super) fn open(name: &str, run: &Path, limits: &LimitBackend) -> io::Result<ProcessHandles> {
-        let proof = Proof::of(name, run, limits)?;
+    pub(super) fn open(clone: CloneRef<'_>) -> io::Result<ProcessHandles> {
+        let proof = Proof::of(clone)?;
         if !proof.has_cgroup
-            && let Some(sandbox) = SandboxProcesses::find(run, &proof)?
+            && let Some(sandbox) = SandboxProcesses::find(clone.run, &proof)?
         {
             return sandbox.handles();
         }
-        let found = inside(name, run, limits)?;
+        let found = inside(clone)?;
         let opened: Vec<(u32, OwnedFd)> =
             found.into_iter().filter_map(|pid| Some((pid, pidfd::open(pid).ok()?))).collect();
         // The proof again, now that the IDs cannot be reused. The ancestors that prove a process are among them.
         let pids: Vec<u32> = opened.iter().map(|(pid, _)| *pid).collect();
-        let proven = Proof::of(name, run, limits)?.among(&pids);
+        let proven = Proof::of(clone)?.among(&pids);
         let handles: Vec<(u32, OwnedFd)> =
             opened.into_iter().filter(|(pid, _)| proven.contains(pid)).collect();
         // By its name, which is good enough for an order among the clone's own processes.
@@ -341,9 +434,14 @@ impl ProcessHandles {
         first.map_or(Ok(()), Err)
     }
 
-    /// Whether none of them has exited.
-    pub(super) fn all_running(&self) -> io::Result<bool> {
-        pidfd::all_running(self.handles.iter().map(|(_, process)| process.as_fd()))
+    /// Whether all of them are stopped or frozen and none was killed.
+    ///
+    /// A pidfd reports an exit only when the kernel has released the process's memory, milliseconds after the kill. So the
+    /// state of each process is read first. The pidfds then prove that the IDs still belonged to the same processes.
+    pub(super) fn all_suspended(&self) -> io::Result<bool> {
+        let is_suspended = |pid: u32| MainThread::of(pid).is_some_and(|thread| thread.is_suspended());
+        Ok(self.pids().all(is_suspended)
+            && pidfd::all_running(self.handles.iter().map(|(_, process)| process.as_fd()))?)
     }
 
     /// Wait for browserd's exit, which closes its callers' connections.
@@ -366,5 +464,59 @@ impl ProcessHandles {
     pub(super) fn extend(&mut self, other: ProcessHandles) {
         self.handles.extend(other.handles);
         self.browserd = self.browserd.or(other.browserd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    fn stopped_sleeper() -> (Child, ProcessHandles) {
+        let child = Command::new("/bin/sleep").arg("60").spawn().unwrap();
+        let handles =
+            ProcessHandles { handles: vec![(child.id(), pidfd::open(child.id()).unwrap())], browserd: None };
+        handles.signal(Signal::STOP).unwrap();
+        let began = Instant::now();
+        while !is_stopped(child.id()) {
+            assert!(began.elapsed() < Duration::from_secs(30), "it does not stop");
+            std::thread::yield_now();
+        }
+        (child, handles)
+    }
+
+    #[test]
+    fn a_process_that_was_killed_is_never_called_suspended() {
+        for _ in 0..200 {
+            let (mut child, handles) = stopped_sleeper();
+            assert!(handles.all_suspended().unwrap());
+            handles.signal(Signal::KILL).unwrap();
+            assert!(!handles.all_suspended().unwrap(), "right after the kill");
+            child.wait().unwrap();
+            assert!(!handles.all_suspended().unwrap(), "after it was reaped");
+        }
+    }
+
+    #[test]
+    fn the_fields_of_stat_are_found_behind_any_name() {
+        let line = |state: char, flags: u32, pending: u32| {
+            format!(
+                "7 (a) R 1 (b)) {state} 3 7 7 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 9 9 9 1 1 0 0 0 {pending} 0 0 0\n"
+            )
+        };
+        let seen = |state, flags, pending| MainThread::parse(line(state, flags, pending).as_bytes()).unwrap();
+        assert_eq!(seen('T', 0x40_0000, 0).parent, 3);
+        assert!(seen('T', 0x40_0000, 0).is_suspended() && seen('S', 0, 1).is_suspended());
+        assert!(!seen('T', 0x40_0004, 0).is_suspended(), "exiting");
+        assert!(!seen('T', 0x40_0000, 0x100).is_suspended(), "being killed");
+        assert!(!seen('R', 0, 0).is_suspended() && !seen('Z', 0, 0).is_suspended());
+        assert_eq!(MainThread::parse(b"7 (sh) S"), None);
+    }
+
+    #[test]
+    fn the_user_is_read_for_any_process() {
+        assert_eq!(user_of(std::process::id()), Some(nix::unistd::getuid().as_raw()));
+        assert_eq!(user_of(u32::MAX), None);
     }
 }

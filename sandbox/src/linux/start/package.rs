@@ -14,6 +14,9 @@ use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
+/// How much of bubblewrap's error output is read.
+const LONGEST_COMPLAINT: u64 = 16 << 10;
+
 /// The order and descriptors for stage 1.
 pub(super) struct Package {
     order: StageOne,
@@ -106,14 +109,14 @@ impl Package {
         Ok(())
     }
 
-    /// Bubblewrap's error output.
+    /// The beginning of bubblewrap's error output.
     pub(super) fn complaints(&self) -> String {
-        let mut text = String::new();
+        let mut text = Vec::new();
         let read = copy(&self.complaints)
             .map(std::fs::File::from)
-            .map(|mut file| file.rewind().and_then(|()| file.read_to_string(&mut text)));
+            .map(|mut file| file.rewind().and_then(|()| file.take(LONGEST_COMPLAINT).read_to_end(&mut text)));
         match read {
-            Ok(Ok(_)) => text.trim().trim_end_matches('.').replace('\n', "; "),
+            Ok(Ok(_)) => String::from_utf8_lossy(&text).trim().trim_end_matches('.').replace('\n', "; "),
             _ => "(nothing readable)".to_owned(),
         }
     }

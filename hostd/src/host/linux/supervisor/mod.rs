@@ -1,39 +1,51 @@
 //! The supervisor: the process that is a clone's jail.
 //!
-//! It is the daemon's own program, started once per clone in a session of its own, so that hostd can be killed, updated
-//! and started again while its clones go on. It holds the lock that says who it is, starts the service when told to, and
-//! ends with it. Ending it, by whatever signal, ends everything inside: the sandbox's first process sees the line to its
-//! launcher break and kills the rest.
+//! It is the daemon's own program, started once per clone in a session of its own, so that hostd can be killed, updated and
+//! restarted while its clones run. It holds the lock that identifies it, starts the service when told to, reports by its lock
+//! whether the service is ready, and ends with the service. When it ends, for whatever reason, everything inside ends: the
+//! sandbox's first process notices and kills the rest.
+//!
+//! Whatever a clone writes reaches the host only through pipes that the supervisor reads (see [`output`]).
 
 mod browserd;
+mod output;
 mod relay;
 mod service;
 
-use super::jail;
+pub(super) use output::{last_lines, printable};
+
+use super::jail::{self, lock::SupervisorLock};
 use crate::api::{CloneId, Limits};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use output::OutputLog;
 use serde::{Deserialize, Serialize};
-use service::Service;
+use service::CloneService;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a caller, who is hostd and nobody else, may take to say what it wants.
-const CALLER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a caller, who can only be hostd, may take to send its request and to read the reply.
+const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A request is shorter than this.
+const LONGEST_REQUEST: u64 = 4 << 10;
+/// How often the supervisor checks that its service still answers.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What browserd's process is called: the file name that it is started by, wherever its program came from.
+/// The name of browserd's process: the file name by which it is started, wherever its program is on the host.
 pub(super) const BROWSERD: &str = "browserd";
 
 /// Above that of ordinary processes (0), below that which Chromium gives its renderers (300).
 const OOM_SCORE: &str = "200";
 
-/// What a supervisor is told, in the file that it locks.
+/// What a supervisor is to run, in the file that it locks. Unknown fields are ignored, so that hostd understands the files of
+/// supervisors that another version started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Orders {
     pub(super) clone_id: CloneId,
     pub(super) name: String,
@@ -60,40 +72,38 @@ pub(super) struct Orders {
     pub(super) browserd: Option<(PathBuf, std::net::SocketAddr)>,
     /// The resolver that the clone may ask.
     pub(super) resolver: Option<std::net::IpAddr>,
-    /// The group that may use the browser's debugging socket.
-    pub(super) group: Option<u32>,
 }
 
-/// What hostd asks.
+/// A request of hostd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Request {
-    /// Start the service and answer when it is ready.
+pub(super) enum SupervisorRequest {
+    /// Start the service and reply when it is ready.
     Start { clone_id: CloneId },
-    /// How is the service?
+    /// Report the state of the service.
     Status,
 }
 
-/// What the supervisor answers.
+/// The supervisor's reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "service", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Answer {
-    /// Nobody asked for it yet.
+pub(super) enum SupervisorReply {
+    /// The service was not started yet.
     Idle,
-    /// It answers here; its start took this long, part by part.
+    /// The service is ready at this endpoint. `took` has the duration of each part of its start.
     Ready {
         endpoint: String,
-        // A supervisor that an earlier version started does not tell the rest.
+        // Supervisors that an earlier version started do not send the rest.
         #[serde(default)]
         cdp_endpoint: Option<String>,
         #[serde(default)]
         took: Vec<(String, f64)>,
     },
-    /// It does not run, for this reason.
+    /// The service does not run, for this reason.
     Failed { message: String, not_ready: bool },
 }
 
-/// Be a supervisor, if these are the arguments of one.
+/// Run as a supervisor, if these are the arguments of one.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter().skip(1);
     if arguments.next()? != *jail::SUPERVISE {
@@ -101,73 +111,91 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     }
     let run = PathBuf::from(arguments.next()?);
     Some(match supervise(&run) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(never) => match never {},
         Err(error) => {
+            // Until the ready line hostd reads the standard error.
             eprintln!("supervisor: {}: {error}", run.display());
             ExitCode::FAILURE
         }
     })
 }
 
-fn supervise(run: &Path) -> io::Result<()> {
+fn supervise(run: &Path) -> io::Result<std::convert::Infallible> {
     // A session of its own: no signal to hostd's group or terminal reaches the clones.
     nix::unistd::setsid()?;
     let file = OpenOptions::new().read(true).write(true).open(run.join(jail::JAIL))?;
-    jail::lock(&file)?;
-    let orders = jail::orders(&file)?;
+    let lock = SupervisorLock::take(file)?;
+    let orders = jail::orders(lock.file())?;
     if let Some(cgroup) = &orders.cgroup {
         // Before anything else runs: everything started from here on is under the limits.
         std::fs::write(cgroup.join("cgroup.procs"), "0")?;
     }
-    // When the whole host is out of memory a clone goes first, and never what hostd's unit protects.
+    // When the whole host is out of memory the kernel ends clones first, and never what hostd's unit protects.
     std::fs::write("/proc/self/oom_score_adj", OOM_SCORE)?;
+    let log = Arc::new(OutputLog::create(&run.join(jail::LOG))?);
     let listener = UnixListener::bind(run.join(jail::CONTROL))?;
-    say_up()?;
-    let supervisor = Arc::new(Supervisor { run: run.to_owned(), orders, service: Mutex::new(None) });
-    for stream in listener.incoming() {
-        // A caller that cannot be served is told nothing and asks again: the clone may be full of processes.
-        if let Err(error) = Supervisor::serve(&supervisor, stream?) {
-            eprintln!("supervisor: a caller: {error}");
-        }
-    }
-    drop(file);
-    Ok(())
+    report_up()?;
+    let log_of_panics = log.clone();
+    std::panic::set_hook(Box::new(move |panic| log_of_panics.note(panic)));
+    let supervisor = Supervisor { run: run.to_owned(), orders, lock, log, service: Mutex::new(None) };
+    Arc::new(supervisor).serve(&listener)
 }
 
-/// Tell hostd that the lock is held and the socket is there, and close the line to it.
-fn say_up() -> io::Result<()> {
+/// Tell hostd that the lock is held and the socket exists, and close the pipes to hostd, which may end at any time.
+fn report_up() -> io::Result<()> {
     let mut out = io::stdout();
     out.write_all(jail::UP)?;
     out.flush()?;
     let null = OpenOptions::new().write(true).open("/dev/null")?;
-    nix::unistd::dup2_stdout(&null).map_err(io::Error::from)
+    nix::unistd::dup2_stdout(&null)?;
+    Ok(nix::unistd::dup2_stderr(&null)?)
 }
 
 struct Supervisor {
     run: PathBuf,
     orders: Orders,
-    /// Started once; held while it starts, so that nobody hears of it before it is ready.
-    service: Mutex<Option<Result<Service, (String, bool)>>>,
+    lock: SupervisorLock,
+    log: Arc<OutputLog>,
+    /// Started once. Locked while it starts, so that nobody is told of it before it is ready.
+    service: Mutex<Option<Result<CloneService, (String, bool)>>>,
 }
 
 impl Supervisor {
-    /// Answer one caller. Only the start of the service takes long, so only that has a thread of its own: a supervisor
-    /// that is asked how it is must answer also when the clone is at its limit of processes, which counts threads.
-    fn serve(supervisor: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(CALLER_PATIENCE))?;
-        let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line)?;
-        match serde_json::from_str(&line)? {
-            Request::Status => reply(&stream, &supervisor.status()),
-            Request::Start { clone_id } if clone_id != supervisor.orders.clone_id => {
-                let message = format!("this is the jail of {}", supervisor.orders.clone_id);
-                reply(&stream, &Answer::Failed { message, not_ready: false })
+    /// Answer callers, and check the service in between.
+    fn serve(self: Arc<Supervisor>, listener: &UnixListener) -> ! {
+        let interval = u16::try_from(CHECK_INTERVAL.as_millis()).unwrap_or(u16::MAX);
+        loop {
+            let mut watched = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+            if matches!(poll(&mut watched, PollTimeout::from(interval)), Ok(0) | Err(_)) {
+                self.status();
+                continue;
             }
-            Request::Start { .. } => {
-                let supervisor = supervisor.clone();
+            let answered = listener.accept().and_then(|(stream, _)| self.answer(stream));
+            if let Err(error) = answered {
+                // The caller tries again.
+                self.log.note(format_args!("a caller: {error}"));
+            }
+        }
+    }
+
+    /// Answer one caller. Only the start of the service takes long, so only that has a thread of its own: a supervisor must
+    /// report its status also when the clone is at its limit of processes, which counts threads.
+    fn answer(self: &Arc<Supervisor>, stream: UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(CALLER_TIMEOUT))?;
+        stream.set_write_timeout(Some(CALLER_TIMEOUT))?;
+        let mut line = Vec::new();
+        BufReader::new((&stream).take(LONGEST_REQUEST)).read_until(b'\n', &mut line)?;
+        match serde_json::from_slice(&line)? {
+            SupervisorRequest::Status => reply(&stream, &self.status()),
+            SupervisorRequest::Start { clone_id } if clone_id != self.orders.clone_id => {
+                let message = format!("this is the jail of {}", self.orders.clone_id);
+                reply(&stream, &SupervisorReply::Failed { message, not_ready: false })
+            }
+            SupervisorRequest::Start { .. } => {
+                let supervisor = self.clone();
                 let start = move || {
                     if let Err(error) = reply(&stream, &supervisor.start()) {
-                        eprintln!("supervisor: a caller: {error}");
+                        supervisor.log.note(format_args!("a caller: {error}"));
                     }
                 };
                 std::thread::Builder::new().name("start".into()).spawn(start).map(drop)
@@ -175,37 +203,61 @@ impl Supervisor {
         }
     }
 
-    fn start(&self) -> Answer {
+    fn start(&self) -> SupervisorReply {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
-        answer(Some(service.get_or_insert_with(|| {
-            Service::start(&self.orders, &self.run)
-                .map_err(|error| (launcher::error_chain(&error), error.not_ready()))
-        })))
+        let started = service.get_or_insert_with(|| {
+            let failed = |error: service::ServiceError| {
+                // The log is removed with the clone, so its end is part of the error. Both have lines of the browser.
+                let error_text = launcher::error_chain(&error).replace('\n', " | ");
+                let message = format!("{}; recent output: {}", printable(&error_text), self.log.recent());
+                (message, error.not_ready())
+            };
+            CloneService::start(&self.orders, &self.run, &self.log).map_err(failed)
+        });
+        let reply = state(Some(started));
+        self.report_ready(&reply);
+        reply
     }
 
-    fn status(&self) -> Answer {
-        // One that is just starting is not ready.
-        let Ok(mut service) = self.service.try_lock() else { return Answer::Idle };
-        if let Some(Ok(running)) = &mut *service
-            && !running.is_alive()
-        {
-            return Answer::Failed { message: "the browser ended".to_owned(), not_ready: false };
+    /// The state of the service now, which is also reported by the lock.
+    fn status(&self) -> SupervisorReply {
+        // A service that is being started is not ready.
+        let Ok(mut service) = self.service.try_lock() else { return SupervisorReply::Idle };
+        let answers = match &mut *service {
+            Some(Ok(running)) => running.is_alive(),
+            _ => true,
+        };
+        let reply = match answers {
+            true => state(service.as_ref()),
+            false => SupervisorReply::Failed {
+                message: "the browser does not answer".to_owned(),
+                not_ready: false,
+            },
+        };
+        self.report_ready(&reply);
+        reply
+    }
+
+    fn report_ready(&self, reply: &SupervisorReply) {
+        if let Err(error) = self.lock.set_ready(matches!(reply, SupervisorReply::Ready { .. })) {
+            self.log.note(format_args!("the lock of the jail file: {error}"));
         }
-        answer(service.as_ref())
     }
 }
 
-fn reply(mut stream: &UnixStream, answer: &Answer) -> io::Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
+fn reply(mut stream: &UnixStream, reply: &SupervisorReply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-fn answer(service: Option<&Result<Service, (String, bool)>>) -> Answer {
+fn state(service: Option<&Result<CloneService, (String, bool)>>) -> SupervisorReply {
     match service {
-        None => Answer::Idle,
+        None => SupervisorReply::Idle,
         Some(Ok(service)) => service.ready(),
-        Some(Err((message, not_ready))) => Answer::Failed { message: message.clone(), not_ready: *not_ready },
+        Some(Err((message, not_ready))) => {
+            SupervisorReply::Failed { message: message.clone(), not_ready: *not_ready }
+        }
     }
 }
 
@@ -214,12 +266,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_version_left_is_understood() {
+    fn files_and_replies_of_an_earlier_version_are_understood() {
         let orders = r#"{"clone_id":"0123456789abcdef0123456789abcdef","name":"browsertask001","uid":61001,"folder":"/c",
-            "network":"/n","cgroup":null,"limits":{},"browser":"/b","browserd":null,"resolver":null,"group":null}"#;
+            "network":"/n","cgroup":null,"limits":{},"browser":"/b","browserd":null,"resolver":null,"group":7}"#;
         assert!(!serde_json::from_str::<Orders>(orders).unwrap().warm_up);
-        let answer: Answer =
+        let reply: SupervisorReply =
             serde_json::from_str(r#"{"service":"ready","endpoint":"http://10.0.0.1:8080"}"#).unwrap();
-        assert!(matches!(answer, Answer::Ready { cdp_endpoint: None, took, .. } if took.is_empty()));
+        assert!(matches!(reply, SupervisorReply::Ready { cdp_endpoint: None, took, .. } if took.is_empty()));
+        assert_eq!(serde_json::to_string(&SupervisorRequest::Status).unwrap(), r#"{"ask":"status"}"#);
     }
 }

@@ -1,6 +1,7 @@
-//! What runs in a clone: browserd, or without it the browser itself with its debugging pipe as a socket.
+//! The service of a clone: browserd, or the browser itself with its debugging pipe as a socket.
 
-use super::{Answer, Orders, browserd, relay};
+use super::output::OutputLog;
+use super::{Orders, SupervisorReply, browserd, relay};
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
 use crate::host::linux::{jail, mount_isolation};
 use launcher::{Browser, Config, LaunchError, Launcher};
@@ -11,14 +12,15 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The exit code of a supervisor whose browser ended by itself.
 const BROWSER_ENDED: i32 = 3;
 
-/// Why there is no service.
+/// Why the service could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServiceError {
     #[error(transparent)]
@@ -30,7 +32,7 @@ pub(super) enum ServiceError {
 }
 
 impl ServiceError {
-    /// Whether the host lacks something, so that trying again cannot help.
+    /// Whether the host lacks something, so that a retry cannot help.
     pub(super) fn not_ready(&self) -> bool {
         match self {
             ServiceError::Launch(error) => error.exit_code() == 7,
@@ -46,11 +48,11 @@ pub(super) fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> Ser
 }
 
 /// A service that is ready. It ends with the supervisor.
-pub(super) struct Service {
+pub(super) struct CloneService {
     endpoint: String,
     cdp_endpoint: Option<String>,
     took: Vec<(String, f64)>,
-    /// Dropping it would end it.
+    /// Dropping it ends the service.
     running: Running,
 }
 
@@ -59,11 +61,15 @@ enum Running {
     Browserd(Box<Sandbox>, SocketAddr),
 }
 
-impl Service {
-    /// Start it and wait until it is ready. For a thread that ends then: it leaves the other clones' mounts behind.
-    pub(super) fn start(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
+impl CloneService {
+    /// Start it and wait until it is ready. The calling thread must end afterwards: it has entered another mount namespace.
+    pub(super) fn start(
+        orders: &Orders,
+        run: &Path,
+        log: &Arc<OutputLog>,
+    ) -> Result<CloneService, ServiceError> {
         if let (None, Some(processes)) = (&orders.cgroup, orders.limits.processes) {
-            // Counted per user, and the clone's user is its own. Inherited by everything that is started from here.
+            // Counted per user, and each clone has its own user. Inherited by everything that is started from here.
             setrlimit(Resource::RLIMIT_NPROC, processes, processes)
                 .map_err(|error| io_error("RLIMIT_NPROC")(error.into()))?;
         }
@@ -75,20 +81,25 @@ impl Service {
         match &orders.browserd {
             Some((program, address)) => {
                 let browserd::Started { sandbox, cdp_endpoint, took } =
-                    browserd::start(orders, run, network, program, *address)?;
-                follow(&sandbox)?;
-                Ok(Service {
+                    browserd::start(orders, run, network, program, *address, log)?;
+                end_with(&sandbox, log)?;
+                Ok(CloneService {
                     endpoint: format!("http://{address}"),
                     cdp_endpoint,
                     took,
                     running: Running::Browserd(Box::new(sandbox), *address),
                 })
             }
-            None => Service::start_browser(orders, network, run),
+            None => CloneService::start_browser(orders, network, run, log),
         }
     }
 
-    fn start_browser(orders: &Orders, network: File, run: &Path) -> Result<Service, ServiceError> {
+    fn start_browser(
+        orders: &Orders,
+        network: File,
+        run: &Path,
+        log: &Arc<OutputLog>,
+    ) -> Result<CloneService, ServiceError> {
         let folder = |name: &str| orders.folder.join(name);
         let config = Config {
             browser: Some(orders.browser.clone()),
@@ -109,21 +120,23 @@ impl Service {
         }
         let mut browser = launcher.launch()?;
         jail::note_program(run, browser.pid(), false).map_err(io_error("the run folder"))?;
-        eprintln!(
-            "supervisor: {} as process {} with {:?}",
+        log.note(format_args!(
+            "{} as process {} with {:?}",
             browser.version(),
             browser.pid(),
             browser.layers()
-        );
+        ));
         let socket = run.join(jail::CDP);
-        let listener = listen(&socket, orders.group).map_err(io_error(socket.display().to_string()))?;
+        let listener = listen(&socket).map_err(io_error(socket.display().to_string()))?;
         let pipe = browser.take_cdp().expect("nobody took it before").into_parts();
-        relay::start(listener, pipe.from_browser, pipe.to_browser, || {
-            eprintln!("supervisor: the browser ended");
+        let log_of_end = log.clone();
+        let ended = move || {
+            log_of_end.close("the browser ended");
             std::process::exit(BROWSER_ENDED);
-        })
-        .map_err(io_error("the threads of the browser's socket"))?;
-        Ok(Service {
+        };
+        relay::start(listener, pipe.from_browser, pipe.to_browser, log, ended)
+            .map_err(io_error("the threads of the browser's socket"))?;
+        Ok(CloneService {
             endpoint: format!("cdp+unix://{}", socket.display()),
             cdp_endpoint: None,
             took: Vec::new(),
@@ -131,8 +144,8 @@ impl Service {
         })
     }
 
-    /// Whether it still answers. Its end is noticed anyway, but a moment later: a clone that stood still for an hour must
-    /// not be called well because nobody had the time yet to see that its browser is dead.
+    /// Whether it still answers. Its end is also noticed by a thread, but possibly a moment later: a clone that was just
+    /// thawed must not be reported as ready because that thread did not run yet.
     pub(super) fn is_alive(&mut self) -> bool {
         match &mut self.running {
             Running::Browser(browser) => matches!(browser.try_wait(), Ok(None)),
@@ -142,9 +155,8 @@ impl Service {
         }
     }
 
-    /// What is told of it.
-    pub(super) fn ready(&self) -> Answer {
-        Answer::Ready {
+    pub(super) fn ready(&self) -> SupervisorReply {
+        SupervisorReply::Ready {
             endpoint: self.endpoint.clone(),
             cdp_endpoint: self.cdp_endpoint.clone(),
             took: self.took.clone(),
@@ -152,23 +164,24 @@ impl Service {
     }
 }
 
-/// End with the sandbox.
-fn follow(sandbox: &Sandbox) -> Result<(), ServiceError> {
-    let ended = sandbox.pidfd().try_clone_to_owned().map_err(io_error("browserd's process"))?;
+/// End this process when the sandbox ends.
+fn end_with(sandbox: &Sandbox, log: &Arc<OutputLog>) -> Result<(), ServiceError> {
+    let process = sandbox.pidfd().try_clone_to_owned().map_err(io_error("browserd's process"))?;
+    let log = log.clone();
     let wait = move || {
-        let mut watched = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        let mut watched = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
         while !matches!(poll(&mut watched, PollTimeout::NONE), Ok(count) if count > 0) {}
-        eprintln!("supervisor: browserd ended");
+        log.close("browserd ended");
         std::process::exit(BROWSER_ENDED);
     };
     std::thread::Builder::new().name("browserd".into()).spawn(wait).map(drop).map_err(io_error("a thread"))
 }
 
-/// A socket for root and, if there is one, hostd's group.
-fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+/// A socket for root. The browser behind it has no authentication, so whoever could connect to one such socket could drive
+/// the clones of all owners. Clones for callers without root have browserd.
+fn listen(path: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(path)?;
     // The folder around it is root's alone, so nobody connects before this is done.
-    std::fs::set_permissions(path, Permissions::from_mode(0o660))?;
-    chown(path, None, group)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
