@@ -68,9 +68,7 @@ fn forward(
         }
         if let Some(pause) = flood.pause(Instant::now()) {
             if pause.is_first {
-                eprintln!(
-                    "browser-launcher: a flood of messages on the debugging pipe; it is read more slowly"
-                );
+                crate::say("a flood of messages on the debugging pipe; it is read more slowly");
             }
             std::thread::sleep(pause.time);
         }

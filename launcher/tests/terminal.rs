@@ -43,7 +43,10 @@ fn descendants(pid: u32) -> Vec<u32> {
 fn inside(pid: u32) -> Vec<u32> {
     let namespace = |pid: u32| std::fs::metadata(format!("/proc/{pid}/ns/pid")).map(|meta| meta.ino()).ok();
     let own = namespace(std::process::id());
-    descendants(pid).into_iter().filter(|pid| namespace(*pid).is_some_and(|found| Some(found) != own)).collect()
+    descendants(pid)
+        .into_iter()
+        .filter(|pid| namespace(*pid).is_some_and(|found| Some(found) != own))
+        .collect()
 }
 
 /// Why a process can reach a terminal; `None` if it cannot.

@@ -69,7 +69,11 @@ pub(super) fn start(
         _ => {
             // Not by its path: a link in its place must not change the owner of the link's target.
             let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            fchown(nix::fcntl::open(&data, flags, nix::sys::stat::Mode::empty())?, Some(orders.uid), Some(orders.uid))
+            fchown(
+                nix::fcntl::open(&data, flags, nix::sys::stat::Mode::empty())?,
+                Some(orders.uid),
+                Some(orders.uid),
+            )
         }
     };
     make().map_err(io_error(data.display().to_string()))?;
