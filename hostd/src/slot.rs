@@ -6,6 +6,7 @@
 use crate::api::CloneName;
 use crate::config::PoolConfig;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use kernel::user_ids;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -176,13 +177,18 @@ impl Slots {
         {
             return wrong("subnet6", format!("{subnet6} is too small: use a /112 or larger"));
         }
-        let highest_uid = u64::from(config.uid_base) + u64::from(Slot::MAX);
-        if config.uid_base < 1000 || highest_uid >= 65_534 {
-            let uid = config.uid_base;
-            return wrong(
-                "uid_base",
-                format!("{uid} is not usable: 1000 to {}", 65_533 - u32::from(Slot::MAX)),
+        let uids = u64::from(config.uid_base) + 1..=u64::from(config.uid_base) + u64::from(Slot::MAX);
+        // 65534 is nobody, and 65535 and 4294967295 mean "no user".
+        let reserved = [65_534, 65_535].iter().any(|id| uids.contains(id));
+        if config.uid_base < 1000 || reserved || *uids.end() > u64::from(*user_ids::ALL.end()) {
+            let why = format!(
+                "{} is not usable: the ids that follow it must be at least 1000, at most {} and not 65534 or 65535; {} is free \
+                 on every system",
+                config.uid_base,
+                user_ids::ALL.end(),
+                user_ids::CLONES
             );
+            return wrong("uid_base", why);
         }
         if !config.clones_dir.is_absolute() {
             return wrong("clones_dir", format!("{} is not an absolute path", config.clones_dir.display()));
@@ -216,6 +222,11 @@ impl Slots {
             clones_dir: config.clones_dir.clone(),
             parent_dataset: config.parent_dataset.clone(),
         })
+    }
+
+    /// The user ids of all slots.
+    pub fn user_ids(&self) -> std::ops::RangeInclusive<u32> {
+        self.uid_base + u32::from(self.first.0)..=self.uid_base + u32::from(self.last.0)
     }
 
     /// All slots, in order.
@@ -370,7 +381,7 @@ mod tests {
         assert_eq!(names.ip6, None);
         assert_eq!(names.mac_host.to_string(), "02:0a:0a:57:40:10");
         assert_eq!(names.mac_clone.to_string(), "02:0b:0a:57:40:10");
-        assert_eq!(names.uid, 61001);
+        assert_eq!(names.uid, 1_900_000_001);
         assert_eq!(pool.gateway(), Ipv4Addr::new(10, 87, 64, 1));
         assert_eq!(pool.names(Slot::new(900).unwrap()).ip, Ipv4Addr::new(10, 87, 67, 147));
         assert_eq!(pool.len(), 900);
@@ -456,7 +467,10 @@ mod tests {
         refused("subnet6", |c| c.subnet6 = Some("fd00::/113".parse().unwrap()));
         refused("uid_base", |c| c.uid_base = 0);
         refused("uid_base", |c| c.uid_base = 999);
-        refused("uid_base", |c| c.uid_base = 64_535);
+        for base in [64_535, 65_533, 65_534, 0x7fff_fffe - 998, u32::MAX] {
+            let error = pool(|c| c.uid_base = base).unwrap_err();
+            assert_eq!(error.key, "uid_base", "{base}");
+        }
         refused("clones_dir", |c| c.clones_dir = "clones".into());
         for dataset in ["", "/zroot", "zroot/", "zroot//x", "zroot/-x", "zroot/a b", "zroot/a@b"] {
             let error = pool(|c| c.parent_dataset = dataset.into()).unwrap_err();
@@ -473,6 +487,8 @@ mod tests {
         pool(|c| c.address_offset = 2).unwrap();
         pool(|c| c.uid_base = 1000).unwrap();
         pool(|c| c.uid_base = 64_534).unwrap();
+        pool(|c| c.uid_base = 65_535).unwrap();
+        pool(|c| c.uid_base = 0x7fff_fffe - 999).unwrap();
         pool(|c| c.subnet6 = Some("fd00::/112".parse().unwrap())).unwrap();
         pool(|c| (c.first_slot, c.last_slot) = (7, 7)).unwrap();
         pool(|c| c.parent_dataset = "tank/a.b-c_d:e".into()).unwrap();

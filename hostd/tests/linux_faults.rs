@@ -255,7 +255,8 @@ fn two_hostd_do_not_disturb_each_other() {
             "pool.subnet=10.99.0.0/22",
             "pool.subnet6=fd99::/64",
             "egress.table=other",
-            "pool.uid_base=62000",
+            // Each test has a thousand ids, and the first pool uses forty.
+            &format!("pool.uid_base={}", lab::uid_base() + 500),
         ];
         let two = home(lab, &other);
         block_on(async {

@@ -17,9 +17,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A number plus the slot is the user of the slot's clone.
-const UID_BASE: u32 = 61000;
-
 fn home(lab: &Lab, more: &[&str]) -> Home {
     let settings = lab.settings();
     let settings: Vec<&str> = settings.iter().map(String::as_str).chain(more.iter().copied()).collect();
@@ -64,7 +61,7 @@ fn slot_number(name: &str) -> u32 {
 
 /// The processes of a clone: those of its user.
 fn processes(name: &str) -> Vec<u32> {
-    let uid = UID_BASE + slot_number(name);
+    let uid = lab::uid_base() + slot_number(name);
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| {
@@ -215,7 +212,7 @@ fn canary(task: usize) -> String {
 /// Write a file as the clone's user does: the sandbox's own file systems know nobody else.
 fn write_inside(name: &str, folder: &Path, file: &str, content: &str) -> std::io::Result<()> {
     let opened = fs::File::open(folder)?;
-    let uid = UID_BASE + slot_number(name);
+    let uid = lab::uid_base() + slot_number(name);
     let path = format!("/proc/self/fd/{}/{file}", opened.as_raw_fd());
     // Identity is a thread's: this one ends with it.
     let write = || {

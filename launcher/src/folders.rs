@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use kernel::user_ids;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag};
@@ -143,11 +144,8 @@ fn homes() -> Vec<PathBuf> {
     named.into_iter().chain(database).map(canonical).collect()
 }
 
-/// Uids that no distribution assigns (systemd's table of ranges). Each browser that root starts gets one.
-const PRIVATE_UIDS: std::ops::RangeInclusive<u32> = 60578..=61183;
-
 pub(crate) fn is_private_uid(uid: u32) -> bool {
-    PRIVATE_UIDS.contains(&uid)
+    user_ids::is_launchers(uid)
 }
 
 /// A uid that no other confined browser on this machine uses while this value exists.
@@ -166,7 +164,7 @@ impl PrivateUid {
     fn take_in(folder: &Path) -> Result<PrivateUid, FolderError> {
         let io = |source| FolderError::Io { path: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
-        for uid in PRIVATE_UIDS {
+        for uid in user_ids::LAUNCHER {
             let file = fs::OpenOptions::new()
                 .create(true)
                 .truncate(false)
@@ -181,7 +179,7 @@ impl PrivateUid {
         }
         Err(FolderError::Refused {
             path: folder.to_owned(),
-            problem: format!("all {} private uids are in use", PRIVATE_UIDS.count()),
+            problem: format!("all {} private uids are in use", user_ids::LAUNCHER.count()),
         })
     }
 }
@@ -343,7 +341,7 @@ mod tests {
             return assert!(PrivateUid::take().is_err(), "only root has private uids");
         }
         let base = tempfile::tempdir().expect("folder");
-        let uid = *PRIVATE_UIDS.start();
+        let uid = *user_ids::LAUNCHER.start();
         fs::create_dir(base.path().join("sub")).expect("mkdir");
         fs::write(base.path().join("sub/file"), "x").expect("write");
         std::os::unix::fs::symlink("/etc/hostname", base.path().join("link")).expect("link");
@@ -383,7 +381,7 @@ mod tests {
         deep.extend(std::iter::repeat_n("d", MAX_DEPTH));
         fs::create_dir_all(&deep).expect("mkdir");
         let held = lock(&base.path().canonicalize().expect("real")).expect("locked");
-        let uid = *PRIVATE_UIDS.start();
+        let uid = *user_ids::LAUNCHER.start();
         change_owner(&held, base.path(), uid).expect("the limit is allowed");
         fs::create_dir(deep.join("d")).expect("mkdir");
         let error = change_owner(&held, base.path(), uid).expect_err("too deep").to_string();

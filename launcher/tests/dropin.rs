@@ -87,7 +87,7 @@ fn a_port_client_reaches_the_browser_through_the_relay() {
                 "import socket;s=socket.create_connection(('127.0.0.1',{port}));s.settimeout(20);s.sendall(b'GET /json/version HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n\\r\\n');print(len(s.recv(100)))"
             );
             let mut stranger = Command::new("/usr/bin/python3");
-            stranger.args(["-c", &script]).uid(ORDINARY).gid(ORDINARY);
+            stranger.args(["-c", &script]).uid(ordinary()).gid(ordinary());
             let output = finish(stranger);
             assert!(
                 text(&output.stdout).trim() == "0" || text(&output.stderr).contains("ConnectionReset"),

@@ -141,6 +141,9 @@ pub enum Error {
     /// A descriptor number that cannot be given to the program.
     #[error("descriptor number {0}: must be between 3 and 99")]
     Descriptor(i32),
+    /// A descriptor for the program is a terminal.
+    #[error("descriptor {0} is a terminal: the program could read what is typed there; pass a pipe")]
+    Terminal(i32),
     /// The target program could not be executed inside.
     #[error("{program}: cannot be executed inside the sandbox: {reason}")]
     Exec {

@@ -53,7 +53,7 @@ impl SandboxPlan {
     fn write_files(&self, out: &mut impl Write) -> fmt::Result {
         writeln!(out, "\nFiles: only the following exist")?;
         writeln!(out, "  /proc  of its own processes")?;
-        writeln!(out, "  /dev  null, zero, full, random, urandom, tty and its own terminals")?;
+        writeln!(out, "  /dev  null, zero, full, random, urandom; no terminals")?;
         for device in &self.policy.devices {
             if !self.absent.contains(&device.path) {
                 writeln!(out, "  {}  device, to use", device.path.display())?;
@@ -78,6 +78,9 @@ impl SandboxPlan {
         writeln!(out, "  processes and threads  {}", unlimited(limits.processes.map(|n| n.to_string())))?;
         writeln!(out, "  processor  {}", unlimited(limits.cpu_percent.map(|n| format!("{n} % of one"))))?;
         writeln!(out, "  open files of a process  {}", limits.open_files)?;
+        for (kind, most) in &self.policy.syscalls.nested_namespaces {
+            writeln!(out, "  nested {kind} namespaces  {most}")?;
+        }
         writeln!(out, "  core dumps  none")
     }
 
@@ -145,7 +148,8 @@ fn file(rule: &FileRule) -> String {
             format!("to read and write, never execute{}", from(path))
         }
         FileRule::Temporary { size_bytes, .. } => {
-            format!("empty folder in memory, up to {}", bytes(*size_bytes))
+            let files = rule.inodes().map_or(0, |(_, most)| most);
+            format!("empty folder in memory, up to {} and {files} files", bytes(*size_bytes))
         }
         FileRule::Synthetic { text, .. } => format!("generated file of {} bytes", text.len()),
         FileRule::Link { target, .. } => format!("link to {}", target.display()),

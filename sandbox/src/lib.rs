@@ -24,7 +24,7 @@
 //! policy.files.push(FileRule::temporary("/dev/shm", 512 << 20));
 //! policy.files.push(FileRule::writable("/var/lib/demo/profile", "/home/browser"));
 //! policy.environment.insert("HOME".into(), "/home/browser".into());
-//! policy.identity.host_uid = Some(60001);                             // root launchers only
+//! policy.identity.host_uid = Some(1_900_300_000);                     // root launchers only
 //!
 //! let program = Program { path: "/usr/bin/env".into(), arguments: vec![] };
 //! let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;

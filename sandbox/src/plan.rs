@@ -203,9 +203,11 @@ impl<'a> Builder<'a> {
         if self.policy.layers.wanted(Layer::UtsNamespace) {
             self.add(["--hostname", &self.policy.name]);
         }
-        let capabilities =
-            if self.policy.layers.wanted(Layer::Capabilities) { "--cap-drop" } else { "--cap-add" };
-        self.add([capabilities, "ALL"]);
+        match self.policy.layers.wanted(Layer::Capabilities) {
+            // Stage 2 needs this one to bound the folders in memory, and drops it.
+            true => self.add(["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]),
+            false => self.add(["--cap-add", "ALL"]),
+        }
     }
 
     /// `/proc` and `/dev`, which every program needs.
@@ -215,10 +217,18 @@ impl<'a> Builder<'a> {
             self.mount(HOST_FOLDER, true, true);
             self.allow(HOST_FOLDER, &[Right::Read]);
         }
-        self.add(["--proc", "/proc", "--dev", "/dev"]);
+        self.add(["--proc", "/proc", "--tmpfs", "/dev"]);
         self.mount("/", self.policy.layers.wanted(Layer::ReadOnlyRoot), false);
         self.mount("/proc", false, false);
         self.mount("/dev", self.policy.layers.wanted(Layer::ReadOnlyRoot), false);
+        // Bubblewrap's own `--dev` also mounts a devpts, in which a program can make terminals without limit.
+        for device in DEVICES {
+            self.add(["--dev-bind", device, device]);
+            self.mount(device, false, false);
+        }
+        for (path, target) in DEV_LINKS {
+            self.add(["--symlink", target, path]);
+        }
         // Programs write to /proc/self (thread names, id maps of nested user namespaces).
         self.allow("/proc", &[Right::Read, Right::Modify]);
         self.allow("/dev", &[Right::Read, Right::Modify, Right::Ioctl]);
@@ -426,6 +436,16 @@ impl<'a> Builder<'a> {
         }
     }
 }
+
+/// The device files that every program gets.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// The links in `/dev` that programs expect.
+const DEV_LINKS: [(&str, &str); 4] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
 
 const WRITABLE: [Right; 4] = [Right::Read, Right::Modify, Right::Create, Right::Connect];
 

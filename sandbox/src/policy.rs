@@ -38,7 +38,8 @@ pub struct Policy {
     /// The whole environment of the program.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Device files, besides the harmless ones (`null`, `zero`, `full`, `random`, `urandom`, `tty`).
+    /// Device files, besides the harmless ones (`null`, `zero`, `full`, `random`, `urandom`). There are no
+    /// terminals inside.
     #[serde(default)]
     pub devices: Vec<DeviceRule>,
     /// The files that the program sees. A path without a rule does not exist inside.
@@ -160,6 +161,19 @@ impl FileRule {
         }
     }
 
+    /// The path and the most files of a folder in memory: one for each 16 KiB, as on a disk. An empty file
+    /// uses memory of the kernel that the folder's size does not count.
+    pub fn inodes(&self) -> Option<(PathBuf, u64)> {
+        const BYTES_PER_FILE: u64 = 16 << 10;
+        const FEWEST: u64 = 1024;
+        match self {
+            FileRule::Temporary { path, size_bytes } => {
+                Some((path.clone(), (size_bytes / BYTES_PER_FILE).max(FEWEST)))
+            }
+            _ => None,
+        }
+    }
+
     /// A folder or file of the host at the same path, to read.
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         FileRule::ReadOnly { path: path.into(), source: None, execute: false, optional: false }
@@ -241,13 +255,14 @@ pub struct Limits {
     pub processes: Option<u32>,
     /// Processor time, in percent of one processor (cgroup `cpu.max`).
     pub cpu_percent: Option<u32>,
-    /// Open files of one process (`RLIMIT_NOFILE`).
+    /// Open files of one process (`RLIMIT_NOFILE`). All processes together can open this many times
+    /// `processes`, and the host's `fs.file-max` must be larger.
     pub open_files: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { memory_bytes: None, processes: None, cpu_percent: None, open_files: 8192 }
+        Limits { memory_bytes: None, processes: None, cpu_percent: None, open_files: 2048 }
     }
 }
 

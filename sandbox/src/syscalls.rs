@@ -5,16 +5,18 @@
 
 use crate::error::PolicyError;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Which system calls are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyscallPolicy {
-    /// The namespaces that the program may create for its children. Chromium's own sandbox needs
-    /// `user`, `pid` and `network`; most programs need none.
+    /// The kinds of namespaces that the program may create for its children, and how many of each may
+    /// exist at the same time. Kinds that are not named are refused. Chromium's own sandbox needs `user`,
+    /// `pid` and `network`; most programs need none.
     #[serde(default = "default_nested_namespaces")]
-    pub nested_namespaces: Vec<NestedNamespace>,
+    pub nested_namespaces: BTreeMap<NestedNamespace, u32>,
     /// The refused system calls.
     #[serde(default = "default_refusals")]
     pub refuse: Vec<SyscallRule>,
@@ -48,6 +50,20 @@ impl NestedNamespace {
         NestedNamespace::Time,
     ];
 
+    /// The file in `/proc/sys/user` that bounds their number.
+    pub fn setting(self) -> &'static str {
+        match self {
+            NestedNamespace::User => "max_user_namespaces",
+            NestedNamespace::Pid => "max_pid_namespaces",
+            NestedNamespace::Network => "max_net_namespaces",
+            NestedNamespace::Mount => "max_mnt_namespaces",
+            NestedNamespace::Ipc => "max_ipc_namespaces",
+            NestedNamespace::Uts => "max_uts_namespaces",
+            NestedNamespace::Cgroup => "max_cgroup_namespaces",
+            NestedNamespace::Time => "max_time_namespaces",
+        }
+    }
+
     /// The flag of `clone` and `unshare`.
     pub fn flag(self) -> u32 {
         match self {
@@ -60,6 +76,14 @@ impl NestedNamespace {
             NestedNamespace::Cgroup => 0x0200_0000,
             NestedNamespace::Time => 0x0000_0080,
         }
+    }
+}
+
+impl fmt::Display for NestedNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // "max_user_namespaces"
+        let name = self.setting().strip_prefix("max_").and_then(|name| name.strip_suffix("_namespaces"));
+        f.write_str(name.unwrap_or_default())
     }
 }
 
@@ -225,8 +249,11 @@ fn default_refusals() -> Vec<SyscallRule> {
     file.refuse
 }
 
-fn default_nested_namespaces() -> Vec<NestedNamespace> {
-    vec![NestedNamespace::User, NestedNamespace::Pid, NestedNamespace::Network]
+/// What Chromium needs, with room for a browser that is started again while the kernel still releases the
+/// namespaces of the last one. Measured with a hundred pages: one user and one network namespace, one pid
+/// namespace for each renderer, and a few of each kind for a moment at the start.
+fn default_nested_namespaces() -> BTreeMap<NestedNamespace, u32> {
+    [(NestedNamespace::User, 32), (NestedNamespace::Pid, 512), (NestedNamespace::Network, 16)].into()
 }
 
 impl Default for SyscallPolicy {
@@ -243,11 +270,16 @@ impl SyscallPolicy {
         rules
     }
 
+    /// How many nested namespaces of this kind may exist at the same time.
+    pub fn most(&self, kind: NestedNamespace) -> u32 {
+        self.nested_namespaces.get(&kind).copied().unwrap_or(0)
+    }
+
     fn namespace_rules(&self) -> Vec<SyscallRule> {
         let refused = |call: &str| -> Vec<Value> {
             NestedNamespace::ALL
                 .into_iter()
-                .filter(|kind| !self.nested_namespaces.contains(kind))
+                .filter(|kind| self.most(*kind) == 0)
                 // The lowest byte of clone's flags is the exit signal, so clone has no time flag.
                 .filter(|kind| call != "clone" || *kind != NestedNamespace::Time)
                 .map(|kind| Value::Number(kind.flag()))
@@ -348,6 +380,16 @@ mod tests {
         };
         assert_eq!(flags("clone"), 0x0e02_0000);
         assert_eq!(flags("unshare"), 0x0e02_0080);
+    }
+
+    #[test]
+    fn a_kind_with_the_number_zero_is_refused() {
+        let mut policy = SyscallPolicy::default();
+        let before = policy.namespace_rules();
+        policy.nested_namespaces.insert(NestedNamespace::Mount, 0);
+        assert_eq!(policy.namespace_rules(), before);
+        policy.nested_namespaces.insert(NestedNamespace::Mount, 1);
+        assert_ne!(policy.namespace_rules(), before);
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn assert_tight(report: &Report) {
     let open: Vec<_> = report.open().collect();
     assert!(open.is_empty(), "got through: {open:#?}");
     let tried = report.findings.iter().filter(|f| !matches!(f.outcome, Outcome::NotTried(_))).count();
-    assert!(tried >= 60, "only {tried} probes were tried:\n{report}");
+    assert!(tried >= 75, "only {tried} probes were tried:\n{report}");
     for finding in &report.findings {
         assert!(!finding.layers.is_empty(), "{} names no layer", finding.name);
     }
@@ -114,6 +114,37 @@ fn battery_with_a_terminal() {
     let mut open = policy();
     open.layers.set(Layer::Session, Requirement::Off);
     assert!(terminal(open), "without the layer the terminal must be reachable");
+}
+
+/// The probes that make kernel objects without end are stopped by the bounds, not by chance: without the layer they get
+/// through, each with one object more than the bound.
+#[test]
+fn every_bound_of_kernel_objects_stops_its_probe() {
+    let bounded = [
+        "many-user-namespaces",
+        "many-pid-namespaces",
+        "many-network-namespaces",
+        "many-empty-files",
+        "many-queued-signals",
+        "many-timers",
+        "many-file-watches",
+    ];
+    let mut unlimited = policy();
+    unlimited.layers.set(Layer::Limits, Requirement::Off);
+    let (with, without) = (battery_in_own_network(policy()), battery_in_own_network(unlimited));
+    for name in bounded {
+        let outcome = |report: &Report| {
+            let finding = report.findings.iter().find(|finding| finding.name == name);
+            finding.expect("the probe ran").outcome.clone()
+        };
+        let stopped = outcome(&with);
+        assert!(
+            matches!(&stopped, Outcome::Stopped(why) if why.starts_with("after ")),
+            "{name}: {stopped:?}"
+        );
+        let open = outcome(&without);
+        assert!(matches!(open, Outcome::Open(_)), "{name} without the layer: {open:?}");
+    }
 }
 
 /// The fork bomb and the memory hog detect limits that are not enforced. The cgroup here is an

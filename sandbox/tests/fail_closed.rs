@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PRIVATE_UID, policy, shell};
+use common::{policy, private_uid, shell};
 use sandbox::preflight::{self, Outcome};
 use sandbox::{Error, FileRule, Launch, Layer, LayerState, Policy, PolicyError, Requirement};
 use seccompiler::{
@@ -21,7 +21,7 @@ struct Marked {
 impl Marked {
     fn new() -> Marked {
         let folder = tempfile::tempdir().expect("folder");
-        chown(folder.path(), Some(PRIVATE_UID), Some(PRIVATE_UID)).expect("chown");
+        chown(folder.path(), Some(private_uid()), Some(private_uid())).expect("chown");
         let mut policy = policy();
         policy.files.push(FileRule::writable(folder.path(), "/mark"));
         Marked { folder, policy }
@@ -255,6 +255,72 @@ fn unavailable_limits_are_refused_unless_optional() {
     assert!(matches!(sandbox.limits(), sandbox::LimitEnforcer::Unavailable(_)));
     assert!(!sandbox.has(Layer::Limits));
     sandbox.wait().expect("ends");
+}
+
+/// The bounds of namespaces cannot be set where `/proc/sys/user` does not show them.
+#[test]
+fn unbounded_namespaces_are_refused_unless_optional() {
+    let mut marked = Marked::new();
+    let launch = marked.launch();
+    let result = with_covered("/proc/sys/user", move || launch.spawn());
+    // The kernel refuses another /proc in a user namespace while a part of this one is covered, so only the descriptor of
+    // the folder shows the empty one.
+    marked.assert_refused(result, Layer::Limits);
+    marked.policy.layers.set(Layer::Limits, Requirement::Optional);
+    let launch = marked.launch();
+    let mut sandbox = with_covered("/proc/sys/user", move || launch.spawn()).expect("optional");
+    assert!(!sandbox.has(Layer::Limits));
+    sandbox.wait().expect("ends");
+}
+
+/// The number of files in memory cannot be bounded on a kernel without `fspick`.
+#[test]
+fn unbounded_files_in_memory_are_refused() {
+    let marked = Marked::new();
+    let launch = marked.launch();
+    let result = without_calls(&[(libc::SYS_fspick, None)], libc::ENOSYS, move || launch.spawn());
+    marked.assert_refused(result, Layer::Limits);
+}
+
+#[test]
+fn a_uid_that_another_process_has_is_refused() {
+    use std::os::unix::process::CommandExt;
+    let mut marked = Marked::new();
+    let uid = private_uid();
+    let mut other =
+        std::process::Command::new("sleep").arg("1000").uid(uid).gid(uid).spawn().expect("another process");
+    let result = marked.launch().spawn();
+    marked.assert_refused(result, Layer::Identity);
+    // The limit with which stage 1 finds this out is not left to the program.
+    other.kill().expect("kill");
+    other.wait().expect("reap");
+    marked.policy.limits.open_files = 300;
+    let plan =
+        shell(&marked.policy, "for i in 1 2 3 4 5 6; do sleep 0.1 & done; wait; echo x > /mark/started");
+    let mut sandbox = Launch::new(plan).spawn().expect("starts");
+    assert!(sandbox.wait().expect("ends").success());
+    assert!(marked.started());
+}
+
+#[test]
+fn a_terminal_is_refused() {
+    use std::os::fd::OwnedFd;
+    let marked = Marked::new();
+    let terminal = || -> OwnedFd {
+        let flags = nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_NOCTTY;
+        let pair = nix::pty::posix_openpt(flags).expect("a terminal");
+        pair.into()
+    };
+    for (number, launch) in [
+        (0, marked.launch().stdin(sandbox::Stdio::Descriptor(terminal()))),
+        (1, marked.launch().stdout(sandbox::Stdio::Descriptor(terminal()))),
+        (2, marked.launch().stderr(sandbox::Stdio::Descriptor(terminal()))),
+        (7, marked.launch().descriptor(7, terminal())),
+    ] {
+        let result = launch.spawn();
+        assert!(matches!(result, Err(Error::Terminal(named)) if named == number), "{number}: {result:?}");
+    }
+    assert!(!marked.started());
 }
 
 #[test]

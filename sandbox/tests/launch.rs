@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{PRIVATE_UID, as_ordinary_user, in_own_network, is_root, output, policy, program, shell};
+use common::{as_ordinary_user, in_own_network, is_root, output, policy, private_uid, program, shell, uid};
 use sandbox::{
     Error, FileRule, Launch, Layer, LayerState, LimitEnforcer, Network, Requirement, Stdio, preflight,
 };
@@ -15,7 +15,7 @@ use std::time::Duration;
 #[test]
 fn the_program_sees_only_what_the_policy_names() {
     let folder = tempfile::tempdir().expect("folder");
-    chown(folder.path(), Some(PRIVATE_UID), Some(PRIVATE_UID)).expect("chown");
+    chown(folder.path(), Some(private_uid()), Some(private_uid())).expect("chown");
     let mut policy = policy();
     policy.files.push(FileRule::writable(folder.path(), "/data"));
     policy.files.push(FileRule::hidden("/usr/share"));
@@ -68,7 +68,7 @@ fn the_handle_reports_layers_and_exit_status() {
     let mut sandbox = Launch::new(shell(&policy(), "exit 3")).spawn().expect("starts");
     let status = std::fs::read_to_string(format!("/proc/{}/status", sandbox.program_pid()));
     if let Ok(status) = status {
-        assert!(status.contains(&format!("Uid:\t{PRIVATE_UID}\t")), "{status}");
+        assert!(status.contains(&format!("Uid:\t{}\t", private_uid())), "{status}");
     }
     for layer in Layer::ALL {
         assert!(sandbox.has(layer), "{layer}: {:?}", sandbox.layers());
@@ -98,7 +98,7 @@ fn the_host_sees_the_program_confined() {
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(field(set), "0000000000000000", "{set}");
     }
-    let private = PRIVATE_UID.to_string();
+    let private = private_uid().to_string();
     assert!(field("Uid").split_whitespace().all(|uid| uid == private));
     assert_eq!(field("Groups"), "", "no supplementary groups");
     let bubblewrap = std::fs::read(format!("/proc/{}/environ", parent(pid))).expect("environ");
@@ -281,14 +281,14 @@ fn ordinary_user_preflight() {
 fn two_sandboxes_do_not_see_each_other() {
     let first = tempfile::tempdir().expect("folder");
     let mut one = policy();
-    one.identity.host_uid = Some(61101);
-    chown(first.path(), Some(61101), Some(61101)).expect("chown");
+    one.identity.host_uid = Some(uid(1));
+    chown(first.path(), Some(uid(1)), Some(uid(1))).expect("chown");
     one.files.push(FileRule::writable(first.path(), "/data"));
     let script = "echo mine > /data/secret; echo x > /dev/shm/shared; sleep 1000";
     let mut running = Launch::new(shell(&one, script)).spawn().expect("starts");
     common::eventually("the first one wrote", || first.path().join("secret").exists());
     let mut two = policy();
-    two.identity.host_uid = Some(61102);
+    two.identity.host_uid = Some(uid(2));
     two.files.push(FileRule::temporary("/data", 1 << 20));
     let (status, text) = output(&two, "ls -A /data /dev/shm; ls /proc | grep -c '^[0-9]'");
     assert_eq!(status, 0, "{text}");

@@ -82,10 +82,10 @@ fn omitted_arguments_are_detected() {
         ("net", "drop('--unshare-net')", Layer::Network, "net namespace"),
         ("pid", "drop('--unshare-pid')", Layer::PidNamespace, "pid namespace"),
         ("root", "words = words[:-2]", Layer::ReadOnlyRoot, "/ is writable"),
-        ("caps", "words[words.index('--cap-drop')] = '--cap-add'", Layer::Capabilities, "capabilities left"),
+        ("files", "drop('--cap-add', 1)", Layer::Limits, "the number of files in /"),
         ("uid", "words[words.index('--uid') + 1] = '1001'", Layer::Bubblewrap, "uid or gid"),
         ("writable", "words[words.index('--ro-bind')] = '--bind'", Layer::Files, "/usr is writable"),
-        ("mount", "at = words.index('--tmpfs'); words[at - 4:at + 2] = []", Layer::Files, "is not mounted"),
+        ("mount", "at = words.index('/tmp'); words[at - 5:at + 1] = []", Layer::Files, "is not mounted"),
         ("more", "words[-2:-2] = ['--ro-bind', '/usr', '/more']", Layer::Files, "unexpected mount /more"),
     ];
     for (name, change, layer, words) in cases {
@@ -93,6 +93,15 @@ fn omitted_arguments_are_detected() {
         println!("{name}");
         assert_detected(fake.launch(&policy()), layer, words);
     }
+}
+
+/// Bubblewrap's capabilities end with its user namespace, and stage 2 empties every set.
+#[test]
+fn capabilities_that_bubblewrap_leaves_are_dropped() {
+    let fake = FakeBubblewrap::changing("caps", "words[words.index('--cap-drop')] = '--cap-add'");
+    let plan = shell(&policy(), "grep -q '^Cap.*[1-9a-f]' /proc/self/status && exit 3; exit 0");
+    let mut sandbox = Launch::new(plan).bubblewrap(&fake.0).spawn().expect("starts");
+    assert_eq!(sandbox.wait().expect("ends").code(), Some(0), "a set is not empty");
 }
 
 #[test]
@@ -103,7 +112,7 @@ fn execution_without_bubblewrap_is_detected() {
     let privileges = FakeBubblewrap::new("no-new-privs", &script("setpriv --no-new-privs"));
     assert_detected(privileges.launch(&policy()), Layer::Bubblewrap, "uid or gid");
     let mut policy = policy();
-    policy.identity.uid = common::PRIVATE_UID;
-    policy.identity.gid = common::PRIVATE_UID;
+    policy.identity.uid = common::private_uid();
+    policy.identity.gid = common::private_uid();
     assert_detected(privileges.launch(&policy), Layer::Bubblewrap, "still in the launcher's user namespace");
 }

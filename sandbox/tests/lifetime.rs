@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{eventually, policy, shell};
+use common::{eventually, policy, shell, uid};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sandbox::{Launch, Policy};
@@ -78,7 +78,7 @@ fn kill_and_reap(mut child: Child) {
 
 #[test]
 fn a_killed_launcher_leaves_no_process() {
-    let uid = 61001;
+    let uid = uid(1);
     let mut child = launcher(uid);
     wait_for_line(&mut child, "running");
     // Stage 1, bubblewrap twice, the shell, three sleeps.
@@ -89,7 +89,7 @@ fn a_killed_launcher_leaves_no_process() {
 
 #[test]
 fn a_launcher_killed_during_the_start_leaves_no_process() {
-    let uid = 61002;
+    let uid = uid(2);
     for step in 0..40 {
         let mut child = launcher(uid);
         wait_for_line(&mut child, "starting");
@@ -104,7 +104,7 @@ fn a_launcher_killed_during_the_start_leaves_no_process() {
 
 #[test]
 fn a_sandbox_outlives_the_thread_that_started_it() {
-    let uid = 61003;
+    let uid = uid(3);
     let plan = shell(&policy_as(uid), "sleep 1000");
     let mut sandbox =
         std::thread::spawn(|| Launch::new(plan).spawn()).join().expect("the thread ends").expect("starts");
@@ -117,7 +117,7 @@ fn a_sandbox_outlives_the_thread_that_started_it() {
 
 #[test]
 fn a_dropped_handle_leaves_no_process() {
-    let uid = 61004;
+    let uid = uid(4);
     let sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000 & sleep 1000")).spawn().expect("starts");
     drop(sandbox);
     assert_eq!(processes_of(uid), Vec::<i32>::new());
@@ -125,7 +125,7 @@ fn a_dropped_handle_leaves_no_process() {
 
 #[test]
 fn daemons_of_the_program_end_with_it() {
-    let uid = 61005;
+    let uid = uid(5);
     let script = "setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & exit 7";
     let mut sandbox = Launch::new(shell(&policy_as(uid), script)).spawn().expect("starts");
     assert_eq!(sandbox.wait().expect("ends").code(), Some(7));
@@ -134,7 +134,7 @@ fn daemons_of_the_program_end_with_it() {
 
 #[test]
 fn a_killed_guard_leaves_no_process() {
-    let uid = 61006;
+    let uid = uid(6);
     let mut sandbox = Launch::new(shell(&policy_as(uid), "sleep 1000")).spawn().expect("starts");
     let guard = i32::try_from(sandbox.guard_pid()).expect("a pid");
     kill(Pid::from_raw(guard), Signal::SIGKILL).expect("kill");
@@ -145,7 +145,7 @@ fn a_killed_guard_leaves_no_process() {
 
 #[test]
 fn stop_sends_sigterm_and_kills_after_the_grace_period() {
-    let uid = 61007;
+    let uid = uid(7);
     let polite = "trap 'exit 5' TERM; while :; do sleep 0.05; done";
     let mut sandbox = Launch::new(shell(&policy_as(uid), polite)).spawn().expect("starts");
     // The shell needs time to set its trap.

@@ -7,8 +7,8 @@ import path from "node:path";
 import { pageAnswers } from "./cdp.mjs";
 
 export const PAGE = "http://203.0.113.10:8088/";
-/** An unused user id: Chromium does not run its own sandbox as root. */
-const USER = 61900;
+/** The user id of benchmarks (kernel/src/user_ids.rs): Chromium does not run its own sandbox as root. */
+const USER = 1_900_300_000;
 
 /** Run the stages and return the milliseconds of each. */
 export async function stages(rival) {

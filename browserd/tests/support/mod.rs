@@ -17,8 +17,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The first UID; each browserd gets the next.
-const FIRST_UID: u32 = 60010;
+/// Each browserd gets the next user id of this test process.
 static NEXT_UID: AtomicU32 = AtomicU32::new(0);
 
 /// Timeout for every wait, generous for busy machines.
@@ -49,7 +48,8 @@ impl Browserd {
 
     pub fn start_with(chromium: &Path, extra: &[&str]) -> Self {
         let root = nix::unistd::geteuid().is_root();
-        let uid = FIRST_UID + std::process::id() % 500 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed);
+        let first = *kernel::user_ids::of_test(std::process::id()).start();
+        let uid = first + NEXT_UID.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::Builder::new().prefix("browserd-test-").tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let data = folder.path().join("data");

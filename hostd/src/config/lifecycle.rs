@@ -32,7 +32,8 @@ pub struct PoolConfig {
     #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
     #[schemars(with = "String")]
     pub subnet6: Option<Ipv6Net>,
-    /// On Linux each slot has its own user id: this number plus the slot.
+    /// On Linux each slot has its own user id: this number plus the slot. Nobody else may use these ids: the daemon does
+    /// not start if an account has one. Change it only while there are no clones.
     pub uid_base: u32,
     /// The folder of the clones.
     pub clones_dir: PathBuf,
@@ -70,7 +71,7 @@ impl PoolConfig {
             subnet: Ipv4Net::new_assert([10, 87, 64, 0].into(), 22),
             address_offset: 15,
             subnet6: None,
-            uid_base: 61000,
+            uid_base: kernel::user_ids::CLONES,
             clones_dir: dirs.clones.clone(),
             parent_dataset: "zroot/bastille/jails".into(),
             size: 0,
@@ -140,7 +141,8 @@ pub struct CloneLimits {
     /// Number of processes (threads on Linux).
     #[schemars(range(min = 16))]
     pub processes: u64,
-    /// Open files of one process.
+    /// Open files of one process. All clones together can open this many times processes times server.max_clones; doctor
+    /// compares that with fs.file-max.
     #[schemars(range(min = 64))]
     pub open_files: u64,
     /// Processor time: 100 is one core.
@@ -160,7 +162,7 @@ impl Default for CloneLimits {
         Self {
             memory_bytes: 2 << 30,
             processes: 1024,
-            open_files: 8192,
+            open_files: 1024,
             cpu_percent: 200,
             disk_bytes: 10 << 30,
             read_bytes_per_second: 0,

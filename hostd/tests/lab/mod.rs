@@ -41,10 +41,17 @@ pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
         .args(["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(std::env::current_exe().expect("a path"))
         .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
+        .env(INSIDE, std::process::id().to_string())
         .status()
         .expect("unshare (util-linux) can be started");
     assert!(status.success(), "{test} failed inside its private machine: {status}");
+}
+
+/// The `pool.uid_base` of this test's daemon. The ids belong to the test's process outside of its private machine, because
+/// user ids are the same inside and outside: a hostd on this machine and other tests have others.
+pub fn uid_base() -> u32 {
+    let outside = std::env::var(INSIDE).ok().and_then(|process| process.parse().ok());
+    *kernel::user_ids::of_test(outside.unwrap_or_else(std::process::id)).start()
 }
 
 /// Run a command of the fixture.
@@ -108,6 +115,7 @@ impl Lab {
             "linux.browserd=".to_owned(),
             "lifecycle.default_deadline_seconds=600".to_owned(),
             "pool.last_slot=40".to_owned(),
+            format!("pool.uid_base={}", uid_base()),
             "pool.subnet6=fd87:64::/64".to_owned(),
             "log.filter=hostd=debug,info".to_owned(),
         ]

@@ -17,8 +17,11 @@ use serde_json::{Value, json};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 pub const LAUNCHER: &str = env!("CARGO_BIN_EXE_browser-launcher");
-/// The uid of an ordinary user; no account has it.
-pub const ORDINARY: u32 = 54321;
+/// The uid of an ordinary user; no account and no other test process has it.
+pub fn ordinary() -> u32 {
+    *kernel::user_ids::of_test(std::process::id()).start()
+}
+
 const CHILD: &str = "LAUNCHER_TEST_ORDINARY";
 
 /// Allows one browser at a time, because test machines have few cores.
@@ -52,7 +55,7 @@ pub fn only_as_user(name: &str, body: fn()) {
 
 fn as_user(name: &str) {
     let home = tempfile::tempdir().expect("a home");
-    chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("chown");
+    chown(home.path(), Some(ordinary()), Some(ordinary())).expect("chown");
     let mut command = Command::new(std::env::current_exe().expect("own path"));
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
     command
@@ -64,7 +67,7 @@ fn as_user(name: &str) {
     for kept in ["DISPLAY", "XAUTHORITY"] {
         command.envs(std::env::var(kept).map(|value| (kept, value)));
     }
-    let output = command.uid(ORDINARY).gid(ORDINARY).output().expect("run as an ordinary user");
+    let output = command.uid(ordinary()).gid(ordinary()).output().expect("run as an ordinary user");
     let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"), "as an ordinary user:\n{text}");

@@ -10,7 +10,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     policy.files.push(FileRule::temporary("/tmp", 16 << 20));
     policy.files.push(FileRule::temporary("/dev/shm", 16 << 20));
     policy.limits.open_files = 256;
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(60001);
+    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(kernel::user_ids::EXAMPLES);
     for name in std::env::args().skip(1) {
         let layer = Layer::ALL
             .into_iter()

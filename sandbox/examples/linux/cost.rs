@@ -15,7 +15,7 @@ fn plan(program: &str, arguments: &[&str]) -> Result<SandboxPlan, Box<dyn std::e
     }
     policy.files.push(FileRule::temporary("/tmp", 64 << 20));
     policy.files.push(FileRule::temporary("/dev/shm", 64 << 20));
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(60001);
+    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(kernel::user_ids::EXAMPLES);
     let program =
         Program { path: program.into(), arguments: arguments.iter().map(|a| (*a).to_owned()).collect() };
     Ok(policy.plan(&HostFacts::gather(&policy)?, &program)?)

@@ -19,7 +19,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
     policy.files.push(FileRule::temporary("/dev/shm", 64 << 20));
     policy.environment.insert("PATH".into(), "/usr/bin:/bin".into());
     policy.working_folder = "/tmp".into();
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(60001);
+    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(kernel::user_ids::EXAMPLES);
     let program = Program { path: path.into(), arguments: arguments.to_vec() };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
     if explain {

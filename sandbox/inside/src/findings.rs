@@ -44,6 +44,10 @@ pub struct Canaries {
     pub setuid_program: Option<PathBuf>,
     /// Where the whole host is shown when the layer `files` is off.
     pub host_folder: PathBuf,
+    /// The limits of nested namespaces, by the kernel's name of the kind.
+    pub nested_namespaces: BTreeMap<String, u32>,
+    /// A folder in memory and the limit of files in it.
+    pub temporary: Option<(PathBuf, u64)>,
     /// The limit of open files.
     pub open_files: u64,
     /// The limit of memory, if one is enforced.

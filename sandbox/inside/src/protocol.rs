@@ -72,8 +72,8 @@ pub struct Instructions {
     pub listen: Option<u16>,
     /// Which descriptors the target gets, and under which numbers.
     pub descriptors: Descriptors,
-    /// `RLIMIT_NOFILE`; core dumps are always off. `None` leaves both alone (layer off).
-    pub open_files: Option<u64>,
+    /// The bounds on kernel resources, unless the layer `limits` is off.
+    pub bounds: Option<Bounds>,
     /// The Landlock rules, unless that layer is off.
     pub landlock: Option<Landlock>,
     /// Whether every capability set must be empty.
@@ -134,6 +134,23 @@ pub struct Descriptors {
     pub moves: Vec<(i32, i32)>,
     /// Whether everything else is closed (layer `descriptors`).
     pub close_others: bool,
+}
+
+/// Bounds on kernel resources that are not part of a cgroup.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Whether a bound that cannot be set is an error.
+    pub requirement: Requirement,
+    /// `RLIMIT_NOFILE`: open files of one process.
+    pub open_files: u64,
+    /// Number of a descriptor of the folder `/proc/sys/user` outside. The sandbox's own is read-only.
+    pub user_settings: i32,
+    /// Files of that folder, with the most namespaces of that kind that may exist at the same time.
+    pub namespaces: Vec<(String, u32)>,
+    /// Files of that folder that a kernel may lack, with the most objects of that kind.
+    pub watches: Vec<(String, u32)>,
+    /// Folders in memory, with the most files in each.
+    pub inodes: Vec<(PathBuf, u64)>,
 }
 
 /// The Landlock domain.

@@ -4,9 +4,20 @@
 use sandbox::{FileRule, HostFacts, Launch, Policy, Program, SandboxPlan};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The private uid of tests that run as root.
-pub(crate) const PRIVATE_UID: u32 = 60001;
+/// One of the user ids that belong to this test process.
+pub(crate) fn uid(number: u32) -> u32 {
+    assert!(number < kernel::user_ids::PER_TEST);
+    kernel::user_ids::of_test(std::process::id()).start() + number
+}
+
+/// The private uid of tests that run as root. Each thread has its own: a uid is refused while another sandbox uses it.
+pub(crate) fn private_uid() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(100);
+    thread_local!(static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    uid(NUMBER.with(|number| *number))
+}
 
 /// Whether this process is root.
 pub(crate) fn is_root() -> bool {
@@ -23,7 +34,7 @@ pub(crate) fn policy() -> Policy {
     policy.environment.insert("PATH".into(), "/usr/bin:/bin".into());
     policy.working_folder = "/tmp".into();
     policy.limits.open_files = 256;
-    policy.identity.host_uid = is_root().then_some(PRIVATE_UID);
+    policy.identity.host_uid = is_root().then(private_uid);
     policy
 }
 
@@ -86,15 +97,16 @@ pub(crate) fn as_ordinary_user(name: &str) {
     assert!(is_root(), "running as another user needs root");
     let output = Command::new(std::env::current_exe().expect("own path"))
         .args(["--exact", name, "--ignored", "--nocapture", "--test-threads=1"])
-        .uid(PRIVATE_UID)
-        .gid(PRIVATE_UID)
+        .uid(private_uid())
+        .gid(private_uid())
         .env("HOME", "/nonexistent")
         .output()
         .expect("runs again");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && text.contains("1 passed"),
-        "as uid {PRIVATE_UID}: {text}\n{}",
+        "as uid {}: {text}\n{}",
+        private_uid(),
         String::from_utf8_lossy(&output.stderr)
     );
 }

@@ -2,7 +2,7 @@
 
 use super::limits::{LimitBackend, RATES, has_rates};
 use super::overlay::Overlay;
-use super::{LinuxHostState, mounts};
+use super::{LinuxHostState, mounts, open_files, user_ids};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
@@ -30,6 +30,8 @@ pub(super) fn run(
     findings.extend(sandbox());
     findings.push(limits(state));
     findings.extend(rates(state));
+    findings.push(open_files::check(&state.config));
+    findings.push(user_ids::check(state));
     findings.push(egress(state));
     findings.extend(forwarding(state));
     findings.push(template(state, usable));
@@ -47,11 +49,11 @@ pub(super) fn broken(error: &HostError) -> Finding {
     finding("checks", Severity::Error, chain(error), &error.hint)
 }
 
-fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: &str) -> Finding {
+pub(super) fn finding(check: &str, severity: Severity, message: impl Into<String>, fix: &str) -> Finding {
     Finding { check: check.into(), severity, message: message.into(), fix: fix.into() }
 }
 
-fn good(check: &str, message: impl Into<String>) -> Finding {
+pub(super) fn good(check: &str, message: impl Into<String>) -> Finding {
     finding(check, Severity::Ok, message, "")
 }
 

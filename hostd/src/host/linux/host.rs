@@ -1,6 +1,6 @@
 //! The Linux side of the trait [`Host`]: each method runs the parts' blocking code on a blocking thread.
 
-use super::{LinuxHost, blocking_work, checks, jail, network};
+use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
 use crate::slot::SlotNames;
@@ -97,6 +97,7 @@ impl Host for LinuxHost {
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
         self.blocking(move |state| {
+            user_ids::refuse_claimed(&state.claimed_ids, &spec.names)?;
             state.limits.ensure(state.config.linux.limits, &spec, &state.run(&spec.names))
         })
         .await

@@ -31,6 +31,7 @@ mod mount_isolation;
 mod mounts;
 mod netns;
 mod network;
+mod open_files;
 mod overlay;
 mod processes;
 mod rtnetlink;
@@ -38,6 +39,7 @@ mod statmount;
 mod storage;
 mod supervisor;
 mod template;
+mod user_ids;
 mod zfs;
 
 pub use storage::templates;
@@ -76,6 +78,8 @@ struct LinuxHostState {
     /// `None`: this storage or this kernel cannot isolate the clones' mounts.
     mount_isolation: Option<MountIsolation>,
     killed: KilledProcesses,
+    /// Accounts that have user ids of these slots.
+    claimed_ids: Vec<kernel::user_ids::Claim>,
 }
 
 impl LinuxHost {
@@ -117,6 +121,7 @@ impl LinuxHost {
             run,
             mount_isolation,
             killed: KilledProcesses::default(),
+            claimed_ids: user_ids::claimed(slots),
         })))
     }
 

@@ -8,17 +8,17 @@ use std::collections::HashSet;
 const SETS: [CapSet; 5] =
     [CapSet::Bounding, CapSet::Ambient, CapSet::Effective, CapSet::Inheritable, CapSet::Permitted];
 
-/// Drops what bubblewrap left in the bounding set (`PR_CAPBSET_DROP`).
-pub fn drop_bounding_set() -> Result<(), Failure> {
-    for capability in read(CapSet::Bounding)? {
-        caps::drop(None, CapSet::Bounding, capability)
-            .map_err(|e| Failure::of(Layer::Capabilities, format!("bounding set: {e}")))?;
+/// Empties every set and verifies it. The bounding set comes first because dropping it (`PR_CAPBSET_DROP`) needs a
+/// capability.
+pub fn drop_all() -> Result<(), Failure> {
+    for set in SETS {
+        caps::clear(None, set)
+            .map_err(|e| Failure::of(Layer::Capabilities, format!("empty the {set:?} set: {e}")))?;
     }
-    Ok(())
+    verify_none()
 }
 
-/// Fails unless every set is empty.
-pub fn verify_none() -> Result<(), Failure> {
+fn verify_none() -> Result<(), Failure> {
     for set in SETS {
         let left = read(set)?;
         if !left.is_empty() {

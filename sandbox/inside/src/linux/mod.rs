@@ -1,5 +1,6 @@
 //! The steps of the two stages.
 
+pub mod bounds;
 pub mod capabilities;
 pub mod channel;
 pub mod check;
@@ -10,6 +11,7 @@ pub mod seccomp;
 pub mod stage1;
 pub mod stage2;
 pub mod sys;
+pub mod user_namespace;
 pub mod verify;
 
 use crate::layer::Layer;

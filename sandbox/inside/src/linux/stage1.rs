@@ -15,12 +15,14 @@ use crate::protocol::{FIRST_DESCRIPTOR, MAX_DESCRIPTORS, Record, StageOne};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, setgroups, setpgid, setresgid, setresuid};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// How to treat descriptors that the launcher left inheritable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +104,11 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
     let arguments = bubblewrap_arguments(order)?;
     let path = CString::new(order.bubblewrap.as_os_str().as_bytes())
         .map_err(|_| Failure::of(Layer::Bubblewrap, "path contains NUL"))?;
-    match sys::fork().map_err(|e| Failure::other(format!("fork: {e}")))? {
+    let forked = match order.become_user {
+        Some(user) => fork_as_only_process(user)?,
+        None => sys::fork().map_err(|e| Failure::other(format!("fork: {e}")))?,
+    };
+    match forked {
         Some(child) => {
             let pidfd = sys::pidfd_open(child)
                 .map_err(|e| Failure::other(format!("pidfd_open of bubblewrap: {e}")))?;
@@ -142,6 +148,36 @@ fn become_user(user: u32) -> Result<(), Failure> {
         return Err(Failure::of(Layer::Identity, "the process could become root again"));
     }
     Ok(())
+}
+
+/// How long to wait for the kernel to release processes of an earlier sandbox with the same uid.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Forks, unless another process has the same uid. Processes of one uid may signal each other and share limits, so a
+/// private uid must not be used twice.
+///
+/// The kernel counts the processes of a uid for `RLIMIT_NPROC`. With a limit of two, the fork fails if there is any process
+/// besides this one and its child. The previous limit is restored in both.
+fn fork_as_only_process(user: u32) -> Result<Option<i32>, Failure> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| Failure::of(Layer::Identity, format!("{what}: {e}"));
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NPROC).map_err(|e| failed("RLIMIT_NPROC", &e))?;
+    let deadline = Instant::now() + RELEASE_LIMIT;
+    setrlimit(Resource::RLIMIT_NPROC, 2.min(hard), hard).map_err(|e| failed("RLIMIT_NPROC", &e))?;
+    let forked = loop {
+        match sys::fork() {
+            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
+                let why =
+                    format!("uid {user} is in use by another process, or the limit of processes is reached");
+                return Err(Failure::of(Layer::Identity, why));
+            }
+            other => break other.map_err(|e| failed("fork", &e))?,
+        }
+    };
+    setrlimit(Resource::RLIMIT_NPROC, soft, hard).map_err(|e| failed("RLIMIT_NPROC", &e))?;
+    Ok(forked)
 }
 
 fn bubblewrap_arguments(order: &StageOne) -> Result<Vec<CString>, Failure> {

@@ -3,10 +3,11 @@
 //! It first verifies what bubblewrap set up, then drops privileges step by step. The system call
 //! filter comes last because the earlier steps need system calls that it refuses.
 
-use super::{Failure, capabilities, channel, descriptors, landlock, seccomp, sys, verify};
+use super::{
+    Failure, bounds, capabilities, channel, descriptors, landlock, seccomp, sys, user_namespace, verify,
+};
 use crate::layer::Layer;
 use crate::protocol::{Executable, FIRST_DESCRIPTOR, GO, Instructions, Record, Target};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::ffi::CString;
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
@@ -43,21 +44,21 @@ fn confine_and_execute(orders: &Instructions, status: &OwnedFd) -> Result<(), Fa
     let mut missing = Vec::new();
 
     verify::sandbox(&orders.verify)?;
+    let bounds = orders.bounds.as_ref();
+    // Needs a capability in bubblewrap's user namespace, which the next step gives up.
+    missing.extend(bounds::apply(bounds, bounds::limit_inodes)?);
+    user_namespace::enter(orders.verify.uid, orders.verify.gid)?;
+    missing.extend(bounds::apply(bounds, bounds::limit_namespaces)?);
     let listener = orders.listen.map(listen).transpose()?;
     descriptors::move_and_close(&orders.descriptors, &keep(orders, status, listener.as_ref()))?;
-    if let Some(open_files) = orders.open_files {
-        limit(open_files)?;
-    }
+    // After the descriptors have their final numbers, which may be below the limit of open files.
+    missing.extend(bounds::apply(bounds, bounds::limit_process)?);
     let target = PreparedTarget::new(&orders.target)?;
-    // The bounding set goes first: dropping it needs CAP_SETPCAP.
     if orders.drop_capabilities {
-        capabilities::drop_bounding_set()?;
+        capabilities::drop_all()?;
     }
     if let Some(rules) = &orders.landlock {
         missing.extend(landlock::restrict(rules)?.map(|why| (Layer::Landlock, why)));
-    }
-    if orders.drop_capabilities {
-        capabilities::verify_none()?;
     }
     if let Some(filters) = &orders.seccomp {
         missing.extend(seccomp::install(filters)?.map(|why| (Layer::Seccomp, why)));
@@ -91,15 +92,6 @@ fn listen(port: u16) -> Result<OwnedFd, Failure> {
         // F_DUPFD moves it above the numbers that the program's own descriptors get.
         .and_then(|listener| sys::copy_above(listener.as_fd(), FIRST_DESCRIPTOR))
         .map_err(|e| Failure::of(Layer::Network, format!("listen on 127.0.0.1:{port}: {e}")))
-}
-
-fn limit(open_files: u64) -> Result<(), Failure> {
-    let failed = |what: &str, e: nix::Error| Failure::of(Layer::Limits, format!("{what}: {e}"));
-    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|e| failed("RLIMIT_CORE", e))?;
-    // A lower hard limit stays: raising it needs CAP_SYS_RESOURCE.
-    let (_, granted) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|e| failed("RLIMIT_NOFILE", e))?;
-    let open_files = open_files.min(granted);
-    setrlimit(Resource::RLIMIT_NOFILE, open_files, open_files).map_err(|e| failed("RLIMIT_NOFILE", e))
 }
 
 /// The program, ready for `execve` without further allocation or file access.

@@ -7,6 +7,8 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Takes ownership of the open descriptor `number`.
 ///
@@ -109,6 +111,47 @@ pub fn seccomp_available() -> io::Result<()> {
 pub fn prctl(option: i32, value: libc::c_ulong) -> io::Result<i32> {
     // SAFETY: only used with options whose arguments are numbers.
     check(unsafe { libc::prctl(option, value, 0, 0, 0) })
+}
+
+/// Writes `text` to the file `name` in an open folder of settings and returns what the file then contains.
+pub fn write_setting(folder: BorrowedFd<'_>, name: &str, text: &str) -> io::Result<String> {
+    use nix::fcntl::{OFlag, openat};
+    use std::io::{Read, Seek, Write};
+    let file = openat(folder, name, OFlag::O_RDWR | OFlag::O_CLOEXEC, nix::sys::stat::Mode::empty())?;
+    let mut file = std::fs::File::from(file);
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    let mut seen = String::new();
+    file.read_to_string(&mut seen)?;
+    Ok(seen)
+}
+
+/// Sets one option of the file system that is mounted at `path`; the others stay as they are.
+pub fn reconfigure_mount(path: &Path, option: &CStr, value: &str) -> io::Result<()> {
+    const SET_STRING: u32 = 1;
+    const RECONFIGURE: u32 = 7;
+    const CLOSE_ON_EXEC: u32 = 1;
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let value = CString::new(value)?;
+    // SAFETY: the path ends with NUL and outlives the call.
+    let number = unsafe { libc::syscall(libc::SYS_fspick, libc::AT_FDCWD, path.as_ptr(), CLOSE_ON_EXEC) };
+    if number < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let number = RawFd::try_from(number).map_err(io::Error::other)?;
+    // SAFETY: the kernel just created this descriptor for us.
+    let context = unsafe { OwnedFd::from_raw_fd(number) };
+    let none = std::ptr::null::<libc::c_char>();
+    for (command, option, value) in [(SET_STRING, option.as_ptr(), value.as_ptr()), (RECONFIGURE, none, none)]
+    {
+        // SAFETY: the strings end with NUL and outlive the call; RECONFIGURE takes none.
+        let result =
+            unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), command, option, value, 0) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 /// Forks. Only for single-threaded programs: there the child is not limited to

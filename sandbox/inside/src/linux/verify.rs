@@ -81,10 +81,21 @@ fn process_ids() -> Result<(), Failure> {
 }
 
 fn no_terminal() -> Result<(), Failure> {
-    match std::fs::File::open("/dev/tty") {
-        Err(_) => Ok(()),
-        Ok(_) => Err(Failure::of(Layer::Session, "the launcher's terminal can be opened")),
+    match controlling_terminal() {
+        Some(0) => Ok(()),
+        Some(_) => {
+            Err(Failure::of(Layer::Session, "the launcher's terminal is still the controlling terminal"))
+        }
+        None => Err(Failure::of(Layer::Session, "/proc/self/stat cannot be read")),
     }
+}
+
+/// The device number of the controlling terminal: 0 is none. There is no `/dev/tty` inside, so the process's own state is
+/// read.
+pub fn controlling_terminal() -> Option<i32> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // "pid (name) state ppid pgrp session tty …": the name may contain ')', so split at the last one.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(4)?.parse().ok()
 }
 
 /// One line of `/proc/self/mountinfo`, as far as it matters here.
@@ -135,22 +146,9 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
 }
 
-/// The mounts that bubblewrap itself makes below `/proc` (read-only covers) and `/dev`.
-const BUBBLEWRAP_MOUNTS: [&str; 13] = [
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-    "/proc/irq",
-    "/proc/bus",
-    "/proc/fs",
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/pts",
-    "/dev/console",
-];
+/// The mounts that bubblewrap itself makes below `/proc` (read-only covers).
+const BUBBLEWRAP_MOUNTS: [&str; 5] =
+    ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
 
 /// Checks that every expected mount exists and is at least as strict, and that nothing else is mounted.
 fn expected_mounts(expected: &[ExpectedMount], mounts: &[Mount]) -> Result<(), Failure> {
@@ -201,12 +199,13 @@ mod tests {
 
     const ROOT: &str = "65 42 0:40 /newroot / ro,nosuid,nodev,relatime - tmpfs tmpfs rw";
     const USR: &str = "77 65 254:0 /usr /usr ro,nosuid,nodev,relatime - ext4 /dev/vda rw,discard";
-    const NULL: &str = "70 69 0:6 /null /dev/null rw,nosuid,relatime - devtmpfs devtmpfs rw";
+    const SYS: &str = "70 69 0:6 /sys /proc/sys ro,nosuid,relatime - proc proc rw";
+    const PTS: &str = "70 69 0:6 / /dev/pts rw,nosuid,relatime - devpts devpts rw";
 
     #[test]
     fn exactly_the_planned_mounts_are_accepted() {
         let expected = [expect("/", true, false), expect("/usr", true, true)];
-        assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, NULL])).is_ok());
+        assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, SYS])).is_ok());
     }
 
     #[test]
@@ -215,6 +214,7 @@ mod tests {
         assert!(expected_mounts(&expected, &mounts(&[ROOT])).is_err());
         let foreign = "80 65 254:0 /x /x ro - ext4 /dev/vda rw";
         assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, foreign])).is_err());
+        assert!(expected_mounts(&expected, &mounts(&[ROOT, USR, PTS])).is_err());
         let writable = "77 65 254:0 /usr /usr rw,nosuid - ext4 /dev/vda rw";
         assert!(expected_mounts(&expected, &mounts(&[ROOT, writable])).is_err());
         let below = "81 77 254:0 / /usr/local rw - ext4 /dev/vdb rw";

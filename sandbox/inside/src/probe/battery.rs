@@ -3,7 +3,7 @@
 //! A probe may be killed (one way of being stopped) or change namespaces, limits or descriptors.
 //! Its own process keeps that from affecting the next probe.
 
-use super::{Attempt, Probe, execution, files, kernel, limits, network, processes};
+use super::{Attempt, Probe, execution, files, kernel, limits, network, processes, resources};
 use crate::findings::{Canaries, Finding, Outcome};
 use crate::linux::sys;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -35,9 +35,17 @@ pub fn run() -> ExitCode {
 }
 
 fn all() -> impl Iterator<Item = &'static Probe> {
-    [files::PROBES, processes::PROBES, network::PROBES, kernel::PROBES, execution::PROBES, limits::PROBES]
-        .into_iter()
-        .flatten()
+    [
+        files::PROBES,
+        processes::PROBES,
+        network::PROBES,
+        kernel::PROBES,
+        execution::PROBES,
+        limits::PROBES,
+        resources::PROBES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn run_in_child(probe: &Probe, canaries: &Canaries) -> Outcome {

@@ -6,6 +6,8 @@ use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
 
 const SECCOMP: &[Layer] = &[Layer::Seccomp];
+/// The filter refuses the call, and the bound of this kind is 0.
+const NAMESPACE: &[Layer] = &[Layer::Seccomp, Layer::Limits];
 
 fn namespaces(flags: CloneFlags) -> Attempt {
     Attempt::from(unshare(flags).map_err(Into::into), "made")
@@ -40,7 +42,7 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "mount-in-nested-namespace",
         attempt: "make a user and mount namespace and mount in it",
-        layers: &[Layer::Seccomp, Layer::Landlock],
+        layers: &[Layer::Seccomp, Layer::Landlock, Layer::Limits],
         run: |_| {
             let result = unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)
                 .map_err(std::io::Error::from)
@@ -51,31 +53,31 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "nested-mount-namespace",
         attempt: "make a mount namespace",
-        layers: SECCOMP,
+        layers: NAMESPACE,
         run: |_| namespaces(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS),
     },
     Probe {
         name: "nested-ipc-namespace",
         attempt: "make an ipc namespace",
-        layers: SECCOMP,
+        layers: NAMESPACE,
         run: |_| namespaces(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWIPC),
     },
     Probe {
         name: "nested-uts-namespace",
         attempt: "make a uts namespace",
-        layers: SECCOMP,
+        layers: NAMESPACE,
         run: |_| namespaces(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWUTS),
     },
     Probe {
         name: "nested-cgroup-namespace",
         attempt: "make a cgroup namespace",
-        layers: SECCOMP,
+        layers: NAMESPACE,
         run: |_| namespaces(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWCGROUP),
     },
     Probe {
         name: "clone3",
         attempt: "make a namespace with clone3, whose flags a filter cannot see",
-        layers: SECCOMP,
+        layers: NAMESPACE,
         run: |_| Attempt::from(raw::clone3_with_mount_namespace(), "made"),
     },
     Probe {
@@ -189,8 +191,8 @@ pub(super) const PROBES: &[Probe] = &[
     },
     Probe {
         name: "type-into-terminal",
-        attempt: "put characters into a terminal's input (TIOCSTI)",
+        attempt: "use the call that puts characters into a terminal's input (TIOCSTI)",
         layers: SECCOMP,
-        run: |_| Attempt::from(raw::type_into_terminal(), "typed"),
+        run: |_| Attempt::from(raw::type_into_terminal(), "answered"),
     },
 ];

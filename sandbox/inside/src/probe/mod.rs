@@ -9,6 +9,7 @@ pub mod nested;
 mod network;
 mod processes;
 mod raw;
+mod resources;
 
 use crate::findings::Canaries;
 use crate::layer::Layer;

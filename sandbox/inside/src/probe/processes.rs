@@ -3,6 +3,7 @@
 use super::{Attempt, Probe, raw};
 use crate::findings::Canaries;
 use crate::layer::Layer;
+use crate::linux::verify::controlling_terminal;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use std::fs;
@@ -141,13 +142,13 @@ pub(super) const PROBES: &[Probe] = &[
     Probe {
         name: "system-v-memory",
         attempt: "attach a System V memory segment of the host",
-        layers: &[Layer::IpcNamespace],
+        layers: &[Layer::IpcNamespace, Layer::Seccomp],
         run: |c| Attempt::from(raw::find_shared_segment(c.system_v_key), "found"),
     },
     Probe {
         name: "message-queue",
         attempt: "open a POSIX message queue of the host",
-        layers: &[Layer::IpcNamespace, Layer::Landlock],
+        layers: &[Layer::IpcNamespace, Layer::Landlock, Layer::Seccomp],
         run: |c| match &c.message_queue {
             Some(name) => Attempt::from(raw::open_message_queue(name), "opened"),
             None => Attempt::NotTried("the kernel has no message queues".to_owned()),
@@ -201,9 +202,12 @@ pub(super) const PROBES: &[Probe] = &[
     },
     Probe {
         name: "terminal",
-        attempt: "open the launcher's terminal",
+        attempt: "have the launcher's terminal",
         layers: &[Layer::Session],
-        run: |_| Attempt::from(fs::File::open("/dev/tty"), "opened"),
+        run: |_| match controlling_terminal() {
+            Some(device) => Attempt::open_if(device != 0, &format!("device {device:#x}"), "none"),
+            None => Attempt::NotTried("/proc/self/stat cannot be read".to_owned()),
+        },
     },
     Probe {
         name: "trace-process-1",

@@ -238,22 +238,89 @@ pub(super) fn kernel_log() -> io::Result<libc::c_long> {
     check(unsafe { libc::klogctl(SIZE_OF_BUFFER, std::ptr::null_mut(), 0) }.into())
 }
 
-/// Makes a terminal of its own the controlling one and types into it.
+/// Calls TIOCSTI on a file that is no terminal: the kernel answers ENOTTY unless the filter refuses the call.
 pub(super) fn type_into_terminal() -> io::Result<()> {
-    let master = nix::pty::posix_openpt(nix::fcntl::OFlag::O_RDWR | nix::fcntl::OFlag::O_NOCTTY)?;
-    nix::pty::unlockpt(&master)?;
-    let name = nix::pty::ptsname_r(&master)?;
-    nix::unistd::setsid()?;
-    let slave = File::options().read(true).write(true).open(name)?;
-    // SAFETY: the request takes a number.
-    check(unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) }.into())?;
+    let file = File::open("/dev/null")?;
     let letter = b'x';
     // SAFETY: the request reads one byte.
-    let result = unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSTI, &raw const letter) };
-    let result = check(result.into()).map(drop);
-    // Closing it would hang up the session and kill this process before it can report.
-    std::mem::forget(master);
-    result
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TIOCSTI, &raw const letter) };
+    match check(result.into()) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Makes one object of each kind and removes it. One that can be made is enough.
+pub(super) fn make_system_v_objects() -> io::Result<()> {
+    const CREATE: i32 = libc::IPC_CREAT | 0o600;
+    // SAFETY: makes a segment; no memory is touched.
+    let memory = check(unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, CREATE) }.into());
+    // SAFETY: takes numbers only.
+    let semaphores = check(unsafe { libc::semget(libc::IPC_PRIVATE, 1, CREATE) }.into());
+    // SAFETY: takes numbers only.
+    let queue = check(unsafe { libc::msgget(libc::IPC_PRIVATE, CREATE) }.into());
+    // The ipc namespace ends with the sandbox, and these objects with it.
+    memory.or(semaphores).or(queue).map(drop)
+}
+
+pub(super) fn make_message_queue(name: &str) -> io::Result<libc::c_long> {
+    let name = CString::new(name)?;
+    let none = std::ptr::null::<libc::mq_attr>();
+    // SAFETY: the name ends with NUL; without attributes the kernel uses its defaults.
+    check(unsafe { libc::mq_open(name.as_ptr(), libc::O_RDWR | libc::O_CREAT, 0o600, none) }.into())
+}
+
+/// Blocks the signal of [`queue_signal`], so that it stays queued.
+pub(super) fn block_queued_signal() -> io::Result<()> {
+    // SAFETY: all zeroes are a valid set of signals.
+    let mut set: libc::sigset_t = unsafe { zeroed() };
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    // SAFETY: the set is initialised and the signal exists.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGRTMIN()) };
+    // SAFETY: the kernel reads one set and writes none.
+    check(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) }.into())
+        .map(drop)
+}
+
+pub(super) fn queue_signal() -> io::Result<()> {
+    let value = libc::sigval { sival_ptr: std::ptr::null_mut() };
+    // SAFETY: takes a process, a signal and a value that nobody reads.
+    check(unsafe { libc::sigqueue(libc::getpid(), libc::SIGRTMIN(), value) }.into()).map(drop)
+}
+
+/// Makes a timer that is never started. It ends with the process.
+pub(super) fn make_timer() -> io::Result<()> {
+    let mut timer = 0i32;
+    let none = std::ptr::null::<libc::sigevent>();
+    // SAFETY: the kernel writes the timer's number; without an event it uses its default.
+    check(unsafe { libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, none, &raw mut timer) })
+        .map(drop)
+}
+
+pub(super) fn lock_memory(bytes: usize) -> io::Result<()> {
+    let block = vec![1u8; bytes];
+    // SAFETY: the range is a block of this process.
+    check(unsafe { libc::mlock(block.as_ptr().cast(), block.len()) }.into()).map(drop)
+}
+
+pub(super) fn fanotify() -> io::Result<libc::c_long> {
+    const REPORT_FILE_IDS: u32 = 0x200;
+    // SAFETY: takes numbers only.
+    check(unsafe { libc::syscall(libc::SYS_fanotify_init, REPORT_FILE_IDS, 0) })
+}
+
+/// Asks for a pipe of 64 MiB; the default of `fs.pipe-max-size` is 1 MiB.
+pub(super) fn enlarge_pipe() -> io::Result<()> {
+    let (reader, _writer) = io::pipe()?;
+    // SAFETY: takes numbers only.
+    check(unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, 64 << 20) }.into()).map(drop)
+}
+
+pub(super) fn realtime_priority() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads one structure; 0 is this process.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }.into()).map(drop)
 }
 
 /// Runs a copy of this program from a memory file.

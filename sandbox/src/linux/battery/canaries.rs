@@ -3,7 +3,7 @@
 use super::Options;
 use crate::linux::doing;
 use crate::linux::ipc::{MessageQueue, Segment};
-use crate::{Error, HOST_FOLDER, Layer, Policy};
+use crate::{Error, FileRule, HOST_FOLDER, Layer, Policy};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use sandbox_inside::findings::Canaries;
 use std::collections::BTreeMap;
@@ -112,6 +112,13 @@ impl Outside {
             root_only: self.root_only.as_ref().map(inside),
             setuid_program: self.setuid_program.as_ref().map(inside),
             host_folder: HOST_FOLDER.into(),
+            nested_namespaces: policy
+                .syscalls
+                .nested_namespaces
+                .iter()
+                .map(|(kind, most)| (kind.to_string(), *most))
+                .collect(),
+            temporary: policy.files.iter().find_map(FileRule::inodes),
             open_files: policy.limits.open_files,
             memory_bytes: policy.limits.memory_bytes.filter(|_| limits_kept),
             processes: policy.limits.processes.filter(|_| limits_kept),

@@ -3,15 +3,13 @@
 use super::{Distribution, Outcome, Probe, Report};
 use crate::linux::{bubblewrap, embedded, fixes, limits, stages};
 use crate::{Error, FileRule, HostFacts, Launch, Layer, Policy, Program, Stdio, error_chain};
+use kernel::user_ids;
 use sandbox_inside::linux::sys;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
-
-/// The uid of `nobody`, as which root runs the probes. They create no files.
-const NOBODY: u32 = 65534;
 
 pub(super) fn run(given: Option<&Path>, abi: u8, distribution: Distribution) -> Report {
     let found = bubblewrap::find(given);
@@ -91,10 +89,10 @@ fn wait_for(child: &mut Child) -> Result<ExitStatus, String> {
 
 /// Runs one check of the stages' `check` mode.
 fn run_check(question: &str) -> Result<(), String> {
-    let nobody = NOBODY.to_string();
+    let user = user_ids::of_preflight(std::process::id()).to_string();
     let mut words = vec!["check", question];
     if nix::unistd::geteuid().is_root() {
-        words.push(&nobody);
+        words.push(&user);
     }
     let (mut child, _socket) = stages::start(&words).map_err(|e| error_chain(&e))?;
     let status = wait_for(&mut child)?;
@@ -207,7 +205,8 @@ fn launch(bubblewrap: &Path, abi: u8, question: &str) -> Result<(i32, String), E
     let mut policy = Policy::new("preflight");
     policy.landlock.abi = abi;
     policy.files = vec![FileRule::temporary("/tmp", 1 << 20), FileRule::temporary("/dev/shm", 1 << 20)];
-    policy.identity.host_uid = nix::unistd::geteuid().is_root().then_some(NOBODY);
+    policy.identity.host_uid =
+        nix::unistd::geteuid().is_root().then(|| user_ids::of_preflight(std::process::id()));
     let program = Program { path: "/preflight".into(), arguments: vec![question.to_owned()] };
     let plan = policy.plan(&HostFacts::gather(&policy)?, &program)?;
     let failed = |source| Error::Io { what: "communicate with the program inside".to_owned(), source };

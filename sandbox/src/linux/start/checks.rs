@@ -1,8 +1,9 @@
 //! The checks before a launch has any effect.
 
 use crate::linux::{bubblewrap, seccomp};
-use crate::{Error, FileRule, Launch, Layer, Network, Requirement, SandboxPlan};
+use crate::{Error, FileRule, Launch, Layer, Network, Requirement, SandboxPlan, Stdio};
 use sandbox_inside::protocol::{FIRST_DESCRIPTOR, Seccomp};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 /// The results of the checks.
@@ -18,6 +19,7 @@ impl Checked {
         let become_user = user_to_become(&launch.plan)?;
         check_network(launch)?;
         check_descriptors(launch)?;
+        no_terminal(launch)?;
         let bubblewrap = bubblewrap::find(launch.bubblewrap.as_deref())?;
         not_in_writable_folder(&bubblewrap, &launch.plan)?;
         let requirement = policy.layers.requirement(Layer::Seccomp);
@@ -57,6 +59,29 @@ fn check_network(launch: &Launch) -> Result<(), Error> {
 fn check_descriptors(launch: &Launch) -> Result<(), Error> {
     match launch.descriptors.keys().find(|number| !(3..FIRST_DESCRIPTOR).contains(*number)) {
         Some(number) => Err(Error::Descriptor(*number)),
+        None => Ok(()),
+    }
+}
+
+/// A program that holds a descriptor of a terminal can read what is typed there and write escape sequences to it, whatever
+/// session it is in. Callers pass pipes.
+fn no_terminal(launch: &Launch) -> Result<(), Error> {
+    if !launch.plan.policy.layers.wanted(Layer::Session) {
+        return Ok(());
+    }
+    let standard = [(0, &launch.stdin), (1, &launch.stdout), (2, &launch.stderr)];
+    let standard = standard.into_iter().filter(|(number, stdio)| match stdio {
+        Stdio::Null => false,
+        Stdio::Descriptor(descriptor) => descriptor.is_terminal(),
+        Stdio::Inherit => match number {
+            0 => std::io::stdin().is_terminal(),
+            1 => std::io::stdout().is_terminal(),
+            _ => std::io::stderr().is_terminal(),
+        },
+    });
+    let others = launch.descriptors.iter().filter(|(_, descriptor)| descriptor.is_terminal());
+    match standard.map(|(number, _)| number).chain(others.map(|(number, _)| *number)).next() {
+        Some(number) => Err(Error::Terminal(number)),
         None => Ok(()),
     }
 }

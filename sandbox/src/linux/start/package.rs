@@ -3,12 +3,13 @@
 use super::checks::Checked;
 use crate::linux::{doing, embedded};
 use crate::plan::Argument;
-use crate::{Error, Launch, Layer, Network, Requirement, SandboxPlan, Stdio};
+use crate::{Error, FileRule, Launch, Layer, NestedNamespace, Network, Requirement, SandboxPlan, Stdio};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use sandbox_inside::linux::channel;
 use sandbox_inside::protocol::{
-    Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS, NamespaceCheck,
-    StageOne, Target, Verify,
+    Bounds, Descriptors, Executable, FIRST_DESCRIPTOR, Instructions, Landlock, MAX_DESCRIPTORS,
+    NamespaceCheck, StageOne, Target, Verify,
 };
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -73,7 +74,16 @@ impl Package {
         let (arguments, data) = argument_file(plan, &mut descriptors)?;
         inherit.extend(data);
         let arguments = descriptors.push(arguments)?;
-        let instructions = instructions(plan, checked, status_number, network, moves, executable);
+        let bounds = match plan.policy.layers.wanted(Layer::Limits) {
+            true => {
+                let settings = user_settings()?;
+                let number = descriptors.push(settings)?;
+                inherit.push(number);
+                Some(bounds(plan, number))
+            }
+            false => None,
+        };
+        let instructions = instructions(plan, checked, status_number, network, moves, bounds, executable);
         let instructions =
             serde_json::to_vec(&instructions).map_err(|e| doing("write the instructions")(e.into()))?;
         let instructions = descriptors.push(embedded::data("instructions", &instructions)?)?;
@@ -180,6 +190,7 @@ fn instructions(
     status_fd: i32,
     namespaces: Vec<NamespaceCheck>,
     moves: Vec<(i32, i32)>,
+    bounds: Option<Bounds>,
     program: Executable,
 ) -> Instructions {
     let policy = &plan.policy;
@@ -203,7 +214,7 @@ fn instructions(
             _ => None,
         },
         descriptors: Descriptors { moves, close_others: wanted(Layer::Descriptors) },
-        open_files: wanted(Layer::Limits).then_some(policy.limits.open_files),
+        bounds,
         landlock: (requirement != Requirement::Off).then(|| Landlock {
             abi: policy.landlock.abi,
             requirement,
@@ -217,6 +228,39 @@ fn instructions(
             environment: environment(plan),
             working_folder: policy.working_folder.clone(),
         },
+    }
+}
+
+/// The folder of this user namespace's settings. A lookup in it gives the settings of the user namespace of the process
+/// that looks, so stage 2 reaches its own through this descriptor.
+fn user_settings() -> Result<OwnedFd, Error> {
+    const FOLDER: &str = "/proc/sys/user";
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(FOLDER, flags, Mode::empty()).map_err(|e| Error::Layer {
+        layer: Layer::Limits,
+        reason: format!("{FOLDER}: {e}"),
+        fix: Some("use a kernel with CONFIG_USER_NS and CONFIG_SYSCTL, and a /proc that shows it".to_owned()),
+    })
+}
+
+/// The most watches of files, which pin the kernel's memory of each file. Chromium uses a few; `fanotify` is refused.
+const WATCHES: [(&str, u32); 4] = [
+    ("max_inotify_instances", 64),
+    ("max_inotify_watches", 8192),
+    ("max_fanotify_groups", 0),
+    ("max_fanotify_marks", 0),
+];
+
+fn bounds(plan: &SandboxPlan, user_settings: i32) -> Bounds {
+    let policy = &plan.policy;
+    let namespaces = NestedNamespace::ALL.map(|kind| (kind.setting().to_owned(), policy.syscalls.most(kind)));
+    Bounds {
+        requirement: policy.layers.requirement(Layer::Limits),
+        open_files: policy.limits.open_files,
+        user_settings,
+        namespaces: namespaces.into(),
+        watches: WATCHES.map(|(file, most)| (file.to_owned(), most)).into(),
+        inodes: policy.files.iter().filter_map(FileRule::inodes).collect(),
     }
 }
 

@@ -29,16 +29,16 @@ const INHERIT: u32 = 0x200;
 /// `QCMD(Q_SETQUOTA, PRJQUOTA)` and `QCMD(Q_GETQUOTA, PRJQUOTA)`.
 const SET: u32 = (0x80_0008 << 8) | 2;
 const GET: u32 = (0x80_0007 << 8) | 2;
-/// `QIF_BLIMITS`: only the limits of blocks are set.
-const BLOCK_LIMITS: u32 = 1;
-/// The unit of these limits, in bytes.
+/// `QIF_BLIMITS` and `QIF_ILIMITS`: the limits of blocks and of files are set.
+const LIMITS: u32 = 1 | 4;
+/// The unit of the limits of blocks, in bytes.
 const BLOCK: u64 = 1024;
 
 nix::ioctl_read!(get_attributes, b'X', 31, Attributes);
 nix::ioctl_write_ptr!(set_attributes, b'X', 32, Attributes);
 
-/// Make an empty folder a project and limit its size, then read the limit back.
-pub(super) fn set(folder: &Path, project: u32, bytes: u64) -> io::Result<()> {
+/// Make an empty folder a project and limit its size and its number of files, then read the limits back.
+pub(super) fn set(folder: &Path, project: u32, bytes: u64, files: u64) -> io::Result<()> {
     let folder = File::open(folder)?;
     let mut attributes =
         Attributes { flags: 0, extent_size: 0, extents: 0, project: 0, copy_extent_size: 0, padding: [0; 8] };
@@ -48,29 +48,34 @@ pub(super) fn set(folder: &Path, project: u32, bytes: u64) -> io::Result<()> {
     attributes.project = project;
     // SAFETY: the kernel reads one `fsxattr`, and `attributes` has its layout.
     unsafe { set_attributes(folder.as_raw_fd(), &attributes) }?;
-    limit(&folder, project, bytes)?;
+    limit(&folder, project, bytes, files)?;
     let mut found = empty();
     call(&folder, GET, project, &mut found)?;
-    match found.dqb_bhardlimit {
-        limit if limit == bytes.div_ceil(BLOCK) => Ok(()),
-        limit => Err(io::Error::other(format!("the project's quota is {limit} KiB after it was set"))),
+    match (found.dqb_bhardlimit, found.dqb_ihardlimit) {
+        (blocks, inodes) if blocks == bytes.div_ceil(BLOCK) && inodes == files => Ok(()),
+        (blocks, inodes) => {
+            let what = format!("the project's quota is {blocks} KiB and {inodes} files after it was set");
+            Err(io::Error::other(what))
+        }
     }
 }
 
 /// Remove the project's quota. `folder` is any folder of the file system.
 pub(super) fn clear(folder: &Path, project: u32) -> io::Result<()> {
-    match limit(&File::open(folder)?, project, 0) {
+    match limit(&File::open(folder)?, project, 0, 0) {
         // Quotas have been switched off: there is none.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOSYS)) => Ok(()),
         other => other,
     }
 }
 
-fn limit(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
+fn limit(folder: &File, project: u32, bytes: u64, files: u64) -> io::Result<()> {
     let mut quota = empty();
     quota.dqb_bhardlimit = bytes.div_ceil(BLOCK);
     quota.dqb_bsoftlimit = quota.dqb_bhardlimit;
-    quota.dqb_valid = BLOCK_LIMITS;
+    quota.dqb_ihardlimit = files;
+    quota.dqb_isoftlimit = files;
+    quota.dqb_valid = LIMITS;
     call(folder, SET, project, &mut quota)
 }
 

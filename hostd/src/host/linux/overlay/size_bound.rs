@@ -86,11 +86,11 @@ impl SizeBound {
     ) -> io::Result<()> {
         match self {
             SizeBound::Tmpfs => {
-                let options = format!("size={size},mode=0700");
+                let options = format!("size={size},nr_inodes={},mode=0700", most_files(size));
                 mount(Some("hostd"), disk, Some("tmpfs"), super::FLAGS, Some(options.as_str()))
                     .map_err(io::Error::from)
             }
-            SizeBound::ProjectQuota => project_quota::set(disk, project, size),
+            SizeBound::ProjectQuota => project_quota::set(disk, project, size, most_files(size)),
             SizeBound::Loop => {
                 let file = OpenOptions::new()
                     .read(true)
@@ -109,6 +109,12 @@ impl SizeBound {
             }
         }
     }
+}
+
+/// The most files in this size: one for each 16 KiB, as `mke2fs` makes them. An empty file uses no block, so a limit of
+/// bytes alone does not bound the kernel's memory, or the files of the disk that the clones share.
+fn most_files(size: u64) -> u64 {
+    (size / (16 << 10)).max(1024)
 }
 
 /// Make a file system in the image.
