@@ -164,7 +164,8 @@ impl PrivateUid {
     fn take_in(folder: &Path) -> Result<PrivateUid, FolderError> {
         let io = |source| FolderError::Io { path: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
-        for uid in user_ids::LAUNCHER {
+        let claims = user_ids::local_claims(&user_ids::LAUNCHER).map_err(io)?;
+        for uid in user_ids::LAUNCHER.filter(|uid| !claims.iter().any(|claim| claim.ids.contains(uid))) {
             let file = fs::OpenOptions::new()
                 .create(true)
                 .truncate(false)
