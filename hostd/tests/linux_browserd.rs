@@ -311,8 +311,8 @@ fn a_word_alone_makes_no_clone_ready() {
             print \"ready http://$at\\n\";\n\
             while (my $peer = $socket->accept) { 1 while (<$peer> // '') =~ /\\S/; print $peer \"HTTP/1.1 STATUS x\\r\\n\\r\\n\"; close $peer }\n";
         let cases = [
-            (program("no-renderer", &perl.replace("STATUS", "200")), "own sandbox is not alive"),
-            (program("not-ready", &perl.replace("STATUS", "503")), "/readyz says HTTP/1.1 503"),
+            (program("no-renderer", &perl.replace("STATUS", "200")), "own sandbox is not active"),
+            (program("not-ready", &perl.replace("STATUS", "503")), "/readyz answers HTTP/1.1 503"),
             (
                 program("failed", "#!/usr/bin/perl\n$| = 1; print \"failed no browser\\n\"; sleep 100;\n"),
                 "no browser",

@@ -1,4 +1,4 @@
-//! The Linux host on the real kernel: a page is rendered in a clone, and then nothing of it is left.
+//! The Linux host on the real kernel: a page is rendered in a clone, and after the destroy nothing of it is left.
 //!
 //! Each test runs in a private machine that it makes itself (see `lab`). The number of cycles is an argument:
 //! `HOSTD_TEST_CYCLES=100 cargo test -p hostd --test linux_clones`.
@@ -75,7 +75,7 @@ fn mounts(process: &str) -> Vec<String> {
     all.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect()
 }
 
-/// Else a clone's start would take the longer the more of them there are, and what one holds another could not destroy.
+/// Otherwise a create would slow down with the number of clones, and a clone could hold mounts that another's destroy unmounts.
 #[test]
 fn a_clone_sees_no_mount_of_another() {
     in_private_machine("a_clone_sees_no_mount_of_another", |lab| {
@@ -97,7 +97,7 @@ fn a_clone_sees_no_mount_of_another() {
                 if process.parse::<u32>().is_ok() && !ours.iter().any(|word| line.contains(word)) {
                     inside += 1;
                     assert!(!names.iter().all(|name| sees(&process, name)), "{line:?} sees both clones");
-                    // Nor a way to where other clones' mounts are.
+                    // It holds no mount namespace with other clones' mounts either.
                     let held = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
                     let held = held.filter_map(|entry| fs::read_link(entry.path()).ok());
                     let ways: Vec<_> =
@@ -107,7 +107,7 @@ fn a_clone_sees_no_mount_of_another() {
             }
             assert!(inside > 6, "processes of two clones");
             assert!(names.iter().all(|name| sees("self", name)), "on the host both are seen");
-            // A hostd that finds clones finds their folders as they are, and the last one takes them off.
+            // A hostd that finds clones keeps the folders' mounts, and the last one unmounts them.
             let with_two = mounts("self");
             daemon.kill9().await;
             let daemon = home.start().await;

@@ -1,4 +1,4 @@
-//! The warm pool on the real kernel: members stand still, wake up well, and carry nothing from one task to the next.
+//! The warm pool on the real kernel: members are frozen, work after the thaw, and pass nothing from one task to the next.
 //!
 //! Each test runs in a private machine that it makes itself (see `lab`). `HOSTD_TEST_CYCLES` sets the number of tasks.
 #![cfg(target_os = "linux")]
@@ -43,7 +43,7 @@ async fn filled(home: &Home, client: &Client) -> PoolStatus {
     pool(client).await
 }
 
-/// A clone of the pool, and nothing else will do.
+/// Create a clone, which must come from the pool.
 async fn claim(home: &Home, client: &Client, wish: CreateParams) -> CloneInfo {
     let made = client.create(wish).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log()));
     assert_eq!(made.clone.launch, Some(Launch::Warm), "{}", home.log());
@@ -112,7 +112,7 @@ fn members_stand_still_and_wake_up_well() {
             assert_eq!(seen, ("rendered".to_owned(), String::new()), "{}", home.log());
             assert!(processes(clone.name.as_str()).iter().all(|pid| state(*pid).0 != "T"));
 
-            // A browser that dies while it stands still is noticed at the claim, and another member is handed out.
+            // A browser that dies while it is frozen is noticed at the claim, and another member is handed out.
             let waiting = filled(&home, &client).await.members;
             let doomed = waiting.iter().min_by_key(|member| member.seconds_left).unwrap().name.clone();
             let pids = processes(doomed.as_str());
@@ -120,7 +120,6 @@ fn members_stand_still_and_wake_up_well() {
                 let pid = nix::unistd::Pid::from_raw(pid.try_into().unwrap());
                 let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
             }
-            // One that is killed at the very moment of the claim would be alive a moment ago; this one is dead.
             until("its processes are dead", async || processes(doomed.as_str()).is_empty()).await;
             let other = claim(&home, &client, create("other")).await;
             assert_ne!(other.name, doomed);
@@ -204,7 +203,7 @@ fn members_outlive_hostd_and_end_with_its_stop() {
     });
 }
 
-/// Something that no task may ever find but the one that left it.
+/// A text that only the task that wrote it may ever find.
 fn canary(task: usize) -> String {
     format!("canary-of-task-{task}-{}", "x".repeat(12))
 }
@@ -214,7 +213,7 @@ fn write_inside(name: &str, folder: &Path, file: &str, content: &str) -> std::io
     let opened = fs::File::open(folder)?;
     let uid = lab::uid_base() + slot_number(name);
     let path = format!("/proc/self/fd/{}/{file}", opened.as_raw_fd());
-    // Identity is a thread's: this one ends with it.
+    // The file system's user is a property of the thread, which ends afterwards.
     let write = || {
         nix::unistd::setfsgid(nix::unistd::Gid::from_raw(uid));
         nix::unistd::setfsuid(nix::unistd::Uid::from_raw(uid));
@@ -282,7 +281,7 @@ fn nothing_passes_from_one_task_to_the_next() {
     in_private_machine("nothing_passes_from_one_task_to_the_next", |lab| {
         let told = std::env::var("HOSTD_TEST_CYCLES").ok();
         let tasks: usize = told.map_or(6, |text| text.parse().expect("HOSTD_TEST_CYCLES is a number"));
-        // So few slots that the tasks follow each other in them.
+        // So few slots that tasks reuse them.
         let home = home(lab, &["pool.size=2", "pool.refill_percent=100", "pool.last_slot=3"]);
         block_on(async {
             let daemon: Daemon = home.start().await;
@@ -304,7 +303,7 @@ fn nothing_passes_from_one_task_to_the_next() {
                     let fresh = page.evaluate(READ);
                     assert_eq!(
                         fresh, "[\"\",{},{},[],[],2]",
-                        "task {task} has a browser that knows of nothing"
+                        "task {task} has a browser without earlier data"
                     );
                     // Every place is written to, and really was.
                     let mine = canary(task);
