@@ -388,4 +388,49 @@ mod tests {
         let error = change_owner(&held, base.path(), uid).expect_err("too deep").to_string();
         assert!(error.contains("nested more than"), "{error}");
     }
+    /// A process of an earlier browser swaps entries for links while the owner is changed.
+    #[test]
+    fn change_owner_is_not_deceived_by_swapped_entries() {
+        if !nix::unistd::geteuid().is_root() {
+            return assert!(PrivateUid::take().is_err(), "only root has private uids");
+        }
+        let base = tempfile::tempdir().expect("folder");
+        let (profile, victim) = (base.path().join("profile"), base.path().join("victim"));
+        fs::create_dir(&profile).expect("mkdir");
+        fs::create_dir(&victim).expect("mkdir");
+        fs::write(victim.join("file"), "x").expect("write");
+        let held = lock(&profile).expect("locked");
+        let uid = *user_ids::LAUNCHER.start();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let swaps = std::sync::atomic::AtomicUsize::new(0);
+        let order = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (entry, away) = (profile.join("entry"), profile.join("away"));
+                while !ended.load(order) {
+                    // Each call fails if the entry of the round before is in the way; only the swapping matters.
+                    let _ = fs::write(&entry, "own");
+                    let _ = fs::rename(&entry, &away);
+                    let _ = fs::hard_link(victim.join("file"), &entry);
+                    let _ = fs::remove_file(&entry);
+                    let _ = fs::create_dir(&entry);
+                    let _ = fs::remove_dir(&entry);
+                    let _ = std::os::unix::fs::symlink(&victim, &entry);
+                    let _ = fs::remove_file(&entry);
+                    let _ = fs::remove_file(&away);
+                    swaps.fetch_add(1, order);
+                }
+            });
+            let mut rounds = 0;
+            while rounds < 2000 || swaps.load(order) < 200 {
+                // An entry that disappears or has a second link is an error. What counts is the victim.
+                let _ = change_owner(&held, &profile, uid);
+                rounds += 1;
+            }
+            ended.store(true, order);
+        });
+        for path in [victim.clone(), victim.join("file")] {
+            assert_eq!(path.metadata().expect("meta").uid(), 0, "{}", path.display());
+        }
+    }
 }
