@@ -74,7 +74,7 @@ impl LiveJail {
         ObservedJail { identity: self.identity.clone(), dying: false }
     }
 
-    /// Whether the service is ready. The supervisor checks that regularly and reports it by its lock.
+    /// Whether the service is ready, as the supervisor found when it last checked it.
     pub(super) fn is_ready(&self, run: &Path) -> bool {
         self.supervisor.is_ready.unwrap_or_else(|| answers(run))
     }

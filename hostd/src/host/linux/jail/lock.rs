@@ -4,11 +4,12 @@
 //! |---|---|
 //! | none | no supervisor is alive |
 //! | 0 | a supervisor is alive |
-//! | 0 and 1 | a supervisor is alive and its service is ready |
+//! | 0 and 1 | a supervisor is alive, and its service was ready when the supervisor last checked it |
 //! | the whole file | a supervisor that an earlier version of hostd started; its service must be asked |
 //!
-//! A lock ends with its process, so the answer is never out of date. One call gets it, because the kernel merges adjacent
-//! locks of one process. That makes it cheap enough to inspect hundreds of clones at once.
+//! The supervisor checks its service at the start and when hostd asks, and ends with it. A lock ends with its process, so a
+//! dead supervisor is never reported. One call gets the answer, because the kernel merges adjacent locks of one process. That
+//! makes it cheap enough to inspect hundreds of clones at once.
 
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;

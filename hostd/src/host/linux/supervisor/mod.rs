@@ -2,7 +2,7 @@
 //!
 //! It is the daemon's own program, started once per clone in a session of its own, so that hostd can be killed, updated and
 //! restarted while its clones run. It holds the lock that identifies it, starts the service when told to, reports by its lock
-//! whether the service is ready, and ends with the service. When it ends, for whatever reason, everything inside ends: the
+//! that the service is ready, and ends with the service. When it ends, for whatever reason, everything inside ends: the
 //! sandbox's first process notices and kills the rest.
 //!
 //! Whatever a clone writes reaches the host only through pipes that the supervisor reads (see [`output`]).
@@ -16,14 +16,12 @@ pub(super) use output::{last_lines, printable};
 
 use super::jail::{self, lock::SupervisorLock};
 use crate::api::{CloneId, Limits};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use output::OutputLog;
 use serde::{Deserialize, Serialize};
 use service::CloneService;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,10 +30,10 @@ use std::time::Duration;
 
 /// How long a caller, who can only be hostd, may take to send its request and to read the reply.
 const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
+/// A pause after an error, so that one that repeats does not keep a processor busy.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// A request is shorter than this.
 const LONGEST_REQUEST: u64 = 4 << 10;
-/// How often the supervisor checks that its service still answers.
-const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The name of browserd's process: the file name by which it is started, wherever its program is on the host.
 pub(super) const BROWSERD: &str = "browserd";
@@ -161,19 +159,13 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Answer callers, and check the service in between.
     fn serve(self: Arc<Supervisor>, listener: &UnixListener) -> ! {
-        let interval = u16::try_from(CHECK_INTERVAL.as_millis()).unwrap_or(u16::MAX);
         loop {
-            let mut watched = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
-            if matches!(poll(&mut watched, PollTimeout::from(interval)), Ok(0) | Err(_)) {
-                self.status();
-                continue;
-            }
             let answered = listener.accept().and_then(|(stream, _)| self.answer(stream));
             if let Err(error) = answered {
                 // The caller tries again.
                 self.log.note(format_args!("a caller: {error}"));
+                std::thread::sleep(ERROR_PAUSE);
             }
         }
     }
