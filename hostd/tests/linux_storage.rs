@@ -134,6 +134,84 @@ fn a_project_quota_bounds_a_clone() {
     });
 }
 
+/// At the limit, of bytes and of files, writes fail inside of the clone only: its neighbour and the host go on, what is
+/// removed can be written again, and the clone can be destroyed.
+#[test]
+fn a_full_clone_affects_nobody_else() {
+    in_private_machine("a_full_clone_affects_nobody_else", |lab| {
+        for setting in ["linux.bound=tmpfs", "linux.bound=loop"] {
+            let home = home(lab, &[setting]);
+            block_on(async {
+                let daemon = home.start().await;
+                let client = daemon.client().await;
+                let before = lab.inventory(home.path());
+                let (full, other) = (
+                    made_as(&client, small("full"), &home).await,
+                    made_as(&client, small("other"), &home).await,
+                );
+                let folder = |clone: &CloneInfo| {
+                    home.path().join("clones").join(clone.name.as_str()).join("downloads")
+                };
+                let (inside, beside) = (folder(&full), folder(&other));
+                let no_space = |result: std::io::Result<()>| {
+                    let error = result.expect_err("it is full");
+                    assert!(
+                        matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)),
+                        "{setting}: {error}"
+                    );
+                };
+                // Bytes.
+                no_space(fs::write(inside.join("large"), vec![1; SIZE as usize + 1]));
+                no_space(fs::write(inside.join("more"), vec![1; 1 << 20]));
+                fs::write(beside.join("fits"), vec![1; SIZE as usize / 2]).unwrap();
+                fs::remove_file(inside.join("large")).unwrap();
+                fs::write(inside.join("more"), vec![1; 1 << 20]).unwrap();
+                // Files: an empty one uses no space, but there is an end.
+                let most = SIZE / 1024;
+                let made = (0..most)
+                    .take_while(|number| fs::write(inside.join(format!("f{number}")), "").is_ok())
+                    .count();
+                assert!((made as u64) < most, "{setting}: {made} files of 64 MiB");
+                no_space(fs::write(inside.join("one-more"), ""));
+                fs::write(beside.join("one-more"), "").unwrap();
+                fs::write(home.path().join("state/of-the-host"), "x").unwrap();
+                fs::remove_file(home.path().join("state/of-the-host")).unwrap();
+                destroy(&client, &full).await;
+                destroy(&client, &other).await;
+                until_empty(&daemon).await;
+                daemon::until("no loop device is left", async || loop_devices(home.path()).is_empty()).await;
+                same(&before, &lab.inventory(home.path()));
+                daemon.stop().await;
+            });
+        }
+    });
+}
+
+/// The smallest limit that the configuration accepts works with every bound.
+#[test]
+fn a_clone_of_the_smallest_size_renders_a_page() {
+    in_private_machine("a_clone_of_the_smallest_size_renders_a_page", |lab| {
+        for setting in ["linux.bound=tmpfs", "linux.bound=loop"] {
+            let home = home(lab, &[setting]);
+            block_on(async {
+                let daemon = home.start().await;
+                let client = daemon.client().await;
+                let limits = Limits { disk_bytes: Some(16 << 20), ..Limits::default() };
+                let clone =
+                    made_as(&client, CreateParams { limits: Some(limits), ..create("small") }, &home).await;
+                let endpoint = clone.endpoint.clone().unwrap();
+                let loaded = tokio::task::block_in_place(|| {
+                    Page::open(&endpoint).load(&format!("http://{PUBLIC}:{PORT}/"), LIMIT)
+                });
+                assert_eq!(loaded, ("rendered".to_owned(), String::new()), "{setting}");
+                destroy(&client, &clone).await;
+                until_empty(&daemon).await;
+                daemon.stop().await;
+            });
+        }
+    });
+}
+
 /// A disk with project quotas on `place`; false, with the reason, where the kernel cannot.
 fn mount_with_quotas(image: &Path, place: &Path) -> bool {
     fs::File::create(image).unwrap().set_len(1 << 30).unwrap();

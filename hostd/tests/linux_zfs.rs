@@ -170,6 +170,16 @@ fn the_quota_holds_and_snapshots_go_along() {
             assert_eq!(error.raw_os_error(), Some(nix::libc::EDQUOT), "{error}");
             println!("quota of 16 MiB: refused after {written} MiB");
             assert!((8..=32).contains(&written), "{written} MiB");
+            // At the quota: what is removed can be written again, and a neighbour has its own.
+            let root = rig.clones().join(&name).join("root");
+            std::fs::remove_file(root.join("big")).unwrap();
+            run(&["zpool", "sync"]);
+            std::fs::write(root.join("again"), vec![7; 1 << 20]).unwrap();
+            let beside = CreateParams { limits: Some(limits), ..create("beside") };
+            let beside = client.create(beside).await.unwrap().clone;
+            let place = rig.clones().join(beside.name.as_str()).join("root/fits");
+            std::fs::write(place, vec![7; 4 << 20]).unwrap();
+            client.destroy(params(&beside)).await.unwrap();
 
             run(&["zfs", "snapshot", "-r", &format!("{}/{name}@auto-1", rig.parent)]);
             run(&["zfs", "snapshot", &format!("{}/{name}/root@auto-2", rig.parent)]);

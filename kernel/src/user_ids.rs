@@ -55,8 +55,11 @@ pub fn is_launchers(id: u32) -> bool {
     LAUNCHER.contains(&id) || LAUNCHER_BEFORE.contains(&id)
 }
 
-/// The databases that give ids to accounts, and ranges of ids to their containers; each with what a line of it gives.
-const DATABASES: [(&str, fn(&str) -> Option<RangeInclusive<u32>>); 4] = [
+/// What a line of a database gives to somebody.
+type LineReader = fn(&str) -> Option<RangeInclusive<u32>>;
+
+/// The databases that give ids to accounts, and ranges of ids to their containers.
+const DATABASES: [(&str, LineReader); 4] = [
     ("/etc/passwd", account),
     ("/etc/group", account),
     ("/etc/subuid", subordinate),

@@ -257,18 +257,30 @@ fn unavailable_limits_are_refused_unless_optional() {
     sandbox.wait().expect("ends");
 }
 
+/// Shadows `/proc/sys/user`. Another whole `/proc` is mounted first: without one the kernel refuses a new `/proc` in a user
+/// namespace, and bubblewrap would fail for that reason.
+fn without_user_settings<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
+    use nix::mount::{MsFlags, mount};
+    let folder = tempfile::tempdir().expect("folder");
+    with_covered("/proc/sys/user", move || {
+        mount(Some("proc"), folder.path(), Some("proc"), MsFlags::empty(), None::<&str>)
+            .expect("another /proc");
+        let result = test();
+        nix::mount::umount(folder.path()).expect("unmount");
+        result
+    })
+}
+
 /// The bounds of namespaces cannot be set where `/proc/sys/user` does not show them.
 #[test]
 fn unbounded_namespaces_are_refused_unless_optional() {
     let mut marked = Marked::new();
     let launch = marked.launch();
-    let result = with_covered("/proc/sys/user", move || launch.spawn());
-    // The kernel refuses another /proc in a user namespace while a part of this one is covered, so only the descriptor of
-    // the folder shows the empty one.
+    let result = without_user_settings(move || launch.spawn());
     marked.assert_refused(result, Layer::Limits);
     marked.policy.layers.set(Layer::Limits, Requirement::Optional);
     let launch = marked.launch();
-    let mut sandbox = with_covered("/proc/sys/user", move || launch.spawn()).expect("optional");
+    let mut sandbox = without_user_settings(move || launch.spawn()).expect("optional");
     assert!(!sandbox.has(Layer::Limits));
     sandbox.wait().expect("ends");
 }

@@ -52,10 +52,13 @@ struct Limited {
 
 impl Limited {
     fn start(parent: Option<&Path>, script: &str) -> Limited {
+        Limited::start_policy(parent, &shell(&limited(), script))
+    }
+
+    fn start_policy(parent: Option<&Path>, plan: &sandbox::SandboxPlan) -> Limited {
         let (reader, writer) = std::io::pipe().expect("pipe");
-        let mut launch = Launch::new(shell(&limited(), script))
-            .stdout(Stdio::Descriptor(writer.into()))
-            .ready_timeout(TIMEOUT);
+        let mut launch =
+            Launch::new(plan.clone()).stdout(Stdio::Descriptor(writer.into())).ready_timeout(TIMEOUT);
         if let Some(parent) = parent {
             launch = launch.cgroup_parent(parent);
         }
@@ -248,4 +251,84 @@ fn processor_time_is_bounded() {
         throttled.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count > 10)
     });
     sandbox.kill().expect("killed");
+}
+
+/// Fills the buffers of many connections on the sandbox's own loopback, then reports and waits.
+const TCP_BUFFERS: &str = r#"
+BEGIN { @INC = grep { m{^/usr/(lib|share)/} } @INC }
+use strict; use Socket; use IO::Handle; use Fcntl;
+socket my $server, PF_INET, SOCK_STREAM, 0 or die; bind $server, pack_sockaddr_in(7777, INADDR_LOOPBACK) or die;
+listen $server, 1000 or die;
+$| = 1; my @held; my $block = 'x' x 65536;
+for (1 .. 200) {
+    socket my $client, PF_INET, SOCK_STREAM, 0 or last;
+    connect $client, pack_sockaddr_in(7777, INADDR_LOOPBACK) or last;
+    fcntl $client, F_SETFL, O_NONBLOCK;
+    1 while defined syswrite $client, $block;
+    push @held, $client;
+}
+print scalar(@held), "\n"; sleep 1000;
+"#;
+
+/// Looks for names that do not exist. The kernel remembers each of them.
+const NEGATIVE_DENTRIES: &str =
+    r#"$| = 1; -e "/tmp/no-such-file-$_" for 1 .. 400_000; print "done\n"; sleep 1000;"#;
+
+/// Memory that the kernel uses for a program counts towards the program's limit.
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn kernel_memory_counts_towards_the_limit() {
+    // Files in memory: the folder is larger than the limit of memory.
+    let mut large = limited();
+    large.files.push(sandbox::FileRule::temporary("/large", 1 << 30));
+    let script = "head -c 400m /dev/zero >/large/file; echo survived; exec sleep 1000";
+    let mut files = Limited::start_policy(None, &shell(&large, script));
+    assert_eq!(files.lines.next().expect("the shell continues").expect("text"), "survived");
+    assert!(files.count("memory.events", "oom_kill") >= 1, "{}", files.read("memory.events"));
+    files.end();
+
+    for (what, script, name) in
+        [("TCP buffers", TCP_BUFFERS, "sock"), ("negative dentries", NEGATIVE_DENTRIES, "slab_reclaimable")]
+    {
+        let mut policy = limited();
+        policy.limits.open_files = 1024;
+        let plan = program(&policy, "/usr/bin/perl", &["-e", script]);
+        let mut running = Limited::start_policy(None, &plan);
+        // The kernel may end it at its limit; both are a bound.
+        let said = running.lines.next().and_then(Result::ok);
+        let used: u64 = running.read("memory.peak").parse().expect("a number");
+        println!("{what}: {said:?}, at most {used} bytes, {name} {}", running.count("memory.stat", name));
+        assert!(used <= MEMORY + (8 << 20), "{what}: {used} bytes");
+        assert!(said.is_none() || running.count("memory.stat", name) > 0, "{what} are counted");
+        running.end();
+    }
+}
+
+/// System V objects and POSIX queues belong to no process, and the program cannot make any.
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn there_are_no_system_v_objects_inside() {
+    let script = "for kind in -M4096 -S1 -Q; do ipcmk $kind && echo made $kind; done; ipcs; echo end";
+    let (_, text) = common::output(&limited(), script);
+    assert!(text.contains("end") && !text.contains("made"), "{text}");
+}
+
+/// The bounds of kernel objects are the same with a cgroup. Namespaces that end are counted until the kernel has released
+/// them, so making and ending them in a loop does not use more memory either.
+#[test]
+#[ignore = "needs systemd and cgroup v2: scripts/test --vm"]
+fn making_namespaces_in_a_loop_does_not_use_up_the_host() {
+    let free = || -> u64 {
+        let text = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    };
+    let before = free();
+    let script =
+        "for i in $(seq 1 300); do unshare --user --net true 2>/dev/null; done; echo end; exec sleep 1000";
+    let mut churn = Limited::start(None, script);
+    assert_eq!(churn.lines.next().expect("it ends").expect("text"), "end");
+    let after = free();
+    assert!(after + (256 << 20) > before, "{} MiB of the host are gone", before.saturating_sub(after) >> 20);
+    churn.end();
 }

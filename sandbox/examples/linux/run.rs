@@ -26,10 +26,22 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error>> {
         print!("{}", plan.explain());
         return Ok(());
     }
-    let mut sandbox =
-        Launch::new(plan).stdin(Stdio::Inherit).stdout(Stdio::Inherit).stderr(Stdio::Inherit).spawn()?;
+    // The program gets pipes, because a terminal is refused.
+    let (mut output, its_output) = std::io::pipe()?;
+    let (mut errors, its_errors) = std::io::pipe()?;
+    let mut sandbox = Launch::new(plan)
+        .stdout(Stdio::Descriptor(its_output.into()))
+        .stderr(Stdio::Descriptor(its_errors.into()))
+        .spawn()?;
+    let copies = [
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::stdout())),
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr())),
+    ];
     let timings = sandbox.timings();
     let status = sandbox.wait()?;
+    for copy in copies {
+        copy.join().map_err(|_| "copying the program's output panicked")??;
+    }
     eprintln!("{status}, started in {:?}", timings.total());
     std::process::exit(status.code().unwrap_or(1))
 }

@@ -284,9 +284,10 @@ pub(super) fn block_queued_signal() -> io::Result<()> {
 }
 
 pub(super) fn queue_signal() -> io::Result<()> {
+    let own = nix::unistd::getpid().as_raw();
     let value = libc::sigval { sival_ptr: std::ptr::null_mut() };
     // SAFETY: takes a process, a signal and a value that nobody reads.
-    check(unsafe { libc::sigqueue(libc::getpid(), libc::SIGRTMIN(), value) }.into()).map(drop)
+    check(unsafe { libc::sigqueue(own, libc::SIGRTMIN(), value) }.into()).map(drop)
 }
 
 /// Makes a timer that is never started. It ends with the process.

@@ -11,6 +11,7 @@ use nix::sys::inotify::{InitFlags, Inotify};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const LIMITS: &[Layer] = &[Layer::Limits];
 
@@ -109,7 +110,10 @@ pub(super) const PROBES: &[Probe] = &[
         layers: LIMITS,
         run: |_| {
             let mut held = Vec::new();
-            many(65, |_| Ok(held.push(Inotify::init(InitFlags::IN_CLOEXEC)?)))
+            many(65, |_| {
+                held.push(Inotify::init(InitFlags::IN_CLOEXEC)?);
+                Ok(())
+            })
         },
     },
     Probe {
@@ -160,9 +164,9 @@ fn many_namespaces(canaries: &Canaries, kind: &str, flag: CloneFlags) -> Attempt
         return Attempt::NotTried("the policy does not name this kind".to_owned());
     };
     if flag != CloneFlags::CLONE_NEWUSER
-        && let Err(error) = unshare(CloneFlags::CLONE_NEWUSER)
+        && let Err(error) = enter_user_namespace()
     {
-        return Attempt::Stopped(error.to_string());
+        return Attempt::NotTried(format!("a user namespace: {error}"));
     }
     let mut children = Vec::new();
     let attempt = many(u64::from(*most) + 1, |_| {
@@ -176,6 +180,20 @@ fn many_namespaces(canaries: &Canaries, kind: &str, flag: CloneFlags) -> Attempt
         let _ = nix::sys::wait::waitpid(child, None);
     }
     attempt
+}
+
+/// Enters a new user namespace. The kernel releases the namespaces of the last probe a moment after its processes end, and
+/// they count until then.
+fn enter_user_namespace() -> nix::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match unshare(CloneFlags::CLONE_NEWUSER) {
+            Err(nix::Error::ENOSPC) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// A process that holds a new namespace until it is killed, and whether it got one.
