@@ -55,7 +55,7 @@ pub(crate) async fn metrics(remote: &Remote) -> Result<CommandOutput, Failure> {
     let Some(metrics) = status.metrics else {
         return Err(Failure::local(Exit::Failure, "protocol", "the answer of hostd has no metrics"));
     };
-    Ok(CommandOutput { data: json!({ "metrics": metrics }), text: metrics })
+    Ok(CommandOutput { data: json!({ "metrics": metrics }), text: safe_text::lines(&metrics).into_owned() })
 }
 
 pub(crate) async fn call(remote: &Remote, args: CallArgs) -> Result<CommandOutput, Failure> {
@@ -74,5 +74,5 @@ pub(crate) async fn call(remote: &Remote, args: CallArgs) -> Result<CommandOutpu
     }
     let result: Value = remote.client().await?.call(&args.method, &params).await?;
     let text = serde_json::to_string_pretty(&result).expect("JSON is JSON");
-    Ok(CommandOutput { data: result, text: clean_json(&text) + "\n" })
+    Ok(CommandOutput { data: result, text: format!("{}\n", clean_json(&text)) })
 }

@@ -2,7 +2,7 @@
 
 use crate::args::{TemplateArgs, TemplateCommand};
 use crate::output::{CommandOutput, Failure, Output};
-use crate::text::{Table, Tone};
+use crate::text::{Table, Tone, clean};
 use hostd::api::ErrorCode;
 use hostd::config;
 use hostd::host::{HostError, HostErrorKind, templates};
@@ -17,7 +17,7 @@ pub(crate) async fn run(output: &Output, args: TemplateArgs) -> Result<CommandOu
         TemplateCommand::Create { snapshot, browser } => {
             let snapshot = snapshot.unwrap_or_else(|| config.host.snapshot.clone());
             let version = templates::create(&config, &snapshot, browser.as_deref()).await.map_err(failure)?;
-            let text = format!("template {name}, snapshot {snapshot}: {version}\n");
+            let text = format!("template {name}, snapshot {snapshot}: {}\n", clean(&version));
             Ok(CommandOutput {
                 data: json!({ "template": name, "snapshot": snapshot, "version": version }),
                 text,

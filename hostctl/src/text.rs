@@ -1,31 +1,10 @@
-//! Text for terminals: control characters removed, columns aligned.
+//! Text for terminals: hidden characters escaped, columns aligned, colours.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Replace control characters: the daemon may quote output of a program inside a clone, which must not control the
-/// terminal.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' | '\t' => ' ',
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
-/// Escape the control characters that JSON allows unescaped.
-pub(crate) fn clean_json(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            '\u{7f}'..='\u{9f}' => drop(write!(text, "\\u{:04x}", u32::from(c))),
-            c => text.push(c),
-        }
-    }
-    text
-}
+/// The daemon may quote text of a program inside a clone or of another caller, which must not control the terminal.
+pub(crate) use safe_text::{json as clean_json, line as clean};
 
 /// A duration in at most two units: `2h 5m`.
 pub(crate) fn ago(seconds: u64) -> String {
@@ -51,7 +30,7 @@ pub(crate) fn duration(duration: Duration) -> String {
 /// The name of a user, or the uid if it has none.
 pub(crate) fn user(uid: u32) -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
-    user.map_or_else(|| uid.to_string(), |user| clean(&user.name))
+    user.map_or_else(|| uid.to_string(), |user| clean(&user.name).into_owned())
 }
 
 /// A colour by its meaning.
@@ -96,7 +75,7 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<(Tone, String)>) {
-        self.0.push(cells.into_iter().map(|(tone, text)| (tone, clean(&text))).collect());
+        self.0.push(cells.into_iter().map(|(tone, text)| (tone, clean(&text).into_owned())).collect());
     }
 
     /// The rows as text. A column without any value is omitted.
@@ -136,16 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(clean("a\x1b[2Jb\r\u{9b}c\nd"), "a\u{fffd}[2Jb\u{fffd}\u{fffd}c d");
-    }
-
-    #[test]
-    fn escaping_does_not_change_the_json_value() {
-        let value = serde_json::json!({ "text": "a\u{9b}31m\u{7f}\u{1b}ä" });
-        let shown = clean_json(&value.to_string());
-        assert!(!shown.chars().any(char::is_control), "{shown:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    fn a_table_shows_no_hidden_characters() {
+        let mut table = Table::header(&["NAME", "PROBLEM"]);
+        table.row(vec![(Tone::Plain, "one".into()), (Tone::Bad, "a\x1b[2Jb\u{202e}c\nd".into())]);
+        assert_eq!(table.render(Paint(false)), "NAME  PROBLEM\none   a\\u{1b}[2Jb\\u{202e}c d\n");
     }
 
     #[test]

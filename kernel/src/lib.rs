@@ -11,4 +11,6 @@ pub mod netlink;
 pub mod pid_namespace;
 #[cfg(target_os = "linux")]
 pub mod pidfd;
+#[cfg(target_os = "linux")]
+pub mod untrusted;
 pub mod user_ids;

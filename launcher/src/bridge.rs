@@ -5,10 +5,9 @@
 //! makes a new one for each run), which is not visible in the sandbox. The browser gets a staging folder of the sandbox
 //! instead. Finished downloads are moved to the client's folder before the client receives the event that reports them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,8 +16,11 @@ use cdp_pipe::{Decoder, FloodGuard};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 
-use crate::blueprint::STAGING;
 use crate::cdp::{Connection, MAX_MESSAGE, Parts};
+use crate::downloads::Downloads;
+
+/// The longest message that is searched for a download.
+const MAX_DOWNLOAD_MESSAGE: usize = 64 * 1024;
 
 /// Starts one thread for each direction. A thread ends when one of its pipes closes.
 pub(crate) fn start(
@@ -28,15 +30,15 @@ pub(crate) fn start(
     downloads: Downloads,
 ) -> io::Result<()> {
     let Parts { from_browser, to_browser, unread } = browser.into_parts();
-    let downloads = Arc::new(Mutex::new(downloads));
-    let outbound = Arc::clone(&downloads);
+    let inbound = Arc::new(Mutex::new(Rewriter { downloads }));
+    let outbound = Arc::clone(&inbound);
     spawn("client-to-browser", move || {
         let rewrite = |message: &[u8]| outbound.lock().ok()?.outbound(message);
         // An error means that one end closed. Returning drops the browser's end, which tells the browser to quit.
         let _ = forward(client_in.into(), to_browser.into(), &[], rewrite);
     })?;
     spawn("browser-to-client", move || {
-        let rewrite = |message: &[u8]| downloads.lock().ok()?.inbound(message);
+        let rewrite = |message: &[u8]| inbound.lock().ok()?.inbound(message);
         let _ = forward(from_browser.into(), client_out.into(), &unread, rewrite);
     })
 }
@@ -66,9 +68,7 @@ fn forward(
         }
         if let Some(pause) = flood.pause(Instant::now()) {
             if pause.is_first {
-                eprintln!(
-                    "browser-launcher: a flood of messages on the debugging pipe; it is read more slowly"
-                );
+                crate::say("a flood of messages on the debugging pipe; it is read more slowly");
             }
             std::thread::sleep(pause.time);
         }
@@ -105,110 +105,66 @@ fn wait_or_fail(file: &File, events: PollFlags, error: io::Error) -> io::Result<
     }
 }
 
-/// The host folders that the client named for downloads, and their staging folders in the sandbox.
+/// Rewrites the messages about downloads.
 #[derive(Debug)]
-pub(crate) struct Downloads {
-    /// The parent of the staging folders, as a path on the host.
-    staging: PathBuf,
-    /// Folders that have the same path inside the sandbox and need no staging folder.
-    shared: Vec<PathBuf>,
-    /// Downloads in staging folder `n` are moved to `folders[n]`.
-    folders: Vec<PathBuf>,
-    owner: Option<u32>,
+struct Rewriter {
+    downloads: Downloads,
 }
 
-impl Downloads {
-    pub(crate) fn new(staging: &Path, shared: Vec<PathBuf>, owner: Option<u32>) -> Self {
-        Downloads { staging: staging.to_owned(), shared, folders: Vec::new(), owner }
-    }
-
-    /// Handles a message of the client. Returns a replacement if it names a host folder.
+impl Rewriter {
+    /// Handles a message of the client. Returns a replacement if it names a folder that the browser does not see.
     fn outbound(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        if !contains(message, b"setDownloadBehavior") {
-            return None;
-        }
-        let mut message: Value = serde_json::from_slice(message).ok()?;
+        let mut message = parse(message, b"setDownloadBehavior")?;
         if !matches!(message["method"].as_str()?, "Browser.setDownloadBehavior" | "Page.setDownloadBehavior")
         {
             return None;
         }
         let wanted = PathBuf::from(message["params"]["downloadPath"].as_str()?);
-        if self.shared.iter().any(|folder| wanted.starts_with(folder)) {
+        if self.downloads.sees(&wanted) {
             return None;
         }
-        let number = match self.folders.iter().position(|folder| *folder == wanted) {
-            Some(number) => number,
-            None => self.add(wanted).ok()?,
-        };
-        message["params"]["downloadPath"] = json!(format!("{STAGING}/{number}"));
-        Some(message.to_string().into_bytes())
-    }
-
-    fn add(&mut self, folder: PathBuf) -> io::Result<usize> {
-        let number = self.folders.len();
-        let staging = self.staging.join(number.to_string());
-        fs::create_dir(&staging)?;
-        if let Some(uid) = self.owner {
-            std::os::unix::fs::lchown(&staging, Some(uid), Some(uid))?;
+        match self.downloads.stage(&wanted) {
+            Ok(staging) => {
+                message["params"]["downloadPath"] = json!(staging.to_str()?);
+                Some(message.to_string().into_bytes())
+            }
+            // The browser gets the client's path, which it does not see, and cancels the downloads.
+            Err(error) => {
+                crate::say(&format!("downloads to {} are not possible: {error}", wanted.display()));
+                None
+            }
         }
-        self.folders.push(folder);
-        Ok(number)
     }
 
-    /// Handles a message of the browser. When a download is complete, moves it and returns the event with the host path.
+    /// Handles a message of the browser. When a download is complete, moves it and returns the event with the client's
+    /// path.
     fn inbound(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        if self.folders.is_empty() || !contains(message, b"downloadProgress") {
+        if self.downloads.is_empty() {
             return None;
         }
-        let mut message: Value = serde_json::from_slice(message).ok()?;
+        let mut message = parse(message, b"downloadProgress")?;
         let progress =
             matches!(message["method"].as_str()?, "Browser.downloadProgress" | "Page.downloadProgress");
         if !progress || message["params"]["state"] != "completed" {
             return None;
         }
-        for (number, folder) in self.folders.iter().enumerate() {
-            if let Err(error) = move_finished(&self.staging.join(number.to_string()), folder) {
-                eprintln!("browser-launcher: cannot move a download to {}: {error}", folder.display());
-            }
+        for problem in self.downloads.move_finished() {
+            crate::say(&format!("a download was not moved: {problem}"));
         }
-        let staged = PathBuf::from(message["params"]["filePath"].as_str()?);
-        let rest = staged.strip_prefix(STAGING).ok()?;
-        let mut parts = rest.components();
-        let number: usize = parts.next()?.as_os_str().to_str()?.parse().ok()?;
-        let host_path = self.folders.get(number)?.join(parts.as_path());
+        let staged = Path::new(message["params"]["filePath"].as_str()?);
+        let host_path = self.downloads.host_path(staged)?;
         message["params"]["filePath"] = json!(host_path.to_str()?);
         Some(message.to_string().into_bytes())
     }
 }
 
-/// Moves finished files. The browser can write to `from`, so its content is not trusted: only regular files with one
-/// hard link are moved, O_NOFOLLOW refuses symbolic links, and file names come from readdir and contain no slash.
-fn move_finished(from: &Path, to: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let unfinished = Path::new(&entry.file_name()).extension().is_some_and(|end| end == "crdownload");
-        if unfinished {
-            continue;
-        }
-        let mut source = match File::options()
-            .read(true)
-            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
-            .open(entry.path())
-        {
-            Ok(source) => source,
-            Err(_) => continue,
-        };
-        let meta = source.metadata()?;
-        if !meta.is_file() || meta.nlink() != 1 {
-            continue;
-        }
-        // Copied instead of renamed: the browser may have the file open, and the copy is owned by the client's user.
-        let mut target =
-            File::options().write(true).create_new(true).mode(0o600).open(to.join(entry.file_name()))?;
-        io::copy(&mut source, &mut target)?;
-        fs::remove_file(entry.path())?;
+/// The message as JSON if it contains `word`. A message about downloads is short; parsing a long one would take many
+/// times its size in memory.
+fn parse(message: &[u8], word: &[u8]) -> Option<Value> {
+    if message.len() > MAX_DOWNLOAD_MESSAGE || !contains(message, word) {
+        return None;
     }
-    Ok(())
+    serde_json::from_slice(message).ok()
 }
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
@@ -218,6 +174,12 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blueprint::STAGING;
+
+    fn rewriter(area: &Path) -> Rewriter {
+        let downloads = Downloads::new(area, vec!["/shared".into()], None, None).expect("area");
+        Rewriter { downloads }
+    }
 
     fn pipe() -> (OwnedFd, OwnedFd) {
         nix::unistd::pipe().expect("pipe")
@@ -231,8 +193,7 @@ mod tests {
         let (to_read, to_write) = pipe();
         let (from_read, from_write) = pipe();
         let connection = Connection::new(from_read, to_write);
-        start(client_read, answer_write, connection, Downloads::new(folder.path(), vec![], None))
-            .expect("start");
+        start(client_read, answer_write, connection, rewriter(folder.path()).downloads).expect("start");
         let big = vec![b'x'; 300_000];
         let mut writer = File::from(client_write);
         let sender = std::thread::spawn(move || {
@@ -253,33 +214,30 @@ mod tests {
 
     #[test]
     fn a_finished_download_is_moved_to_the_folder_that_the_client_named() {
-        let staging = tempfile::tempdir().expect("folder");
+        let area = tempfile::tempdir().expect("folder");
         let wanted = tempfile::tempdir().expect("folder");
-        let mut downloads = Downloads::new(staging.path(), vec!["/shared".into()], None);
+        let mut rewriter = rewriter(area.path());
         let ask = |path: &str| {
             json!({"id": 1, "method": "Browser.setDownloadBehavior", "params": {"behavior": "allowAndName", "downloadPath": path}}).to_string()
         };
-        assert_eq!(
-            downloads.outbound(ask("/shared/x").as_bytes()),
-            None,
-            "the folder is visible in the sandbox"
-        );
-        assert_eq!(downloads.outbound(b"{\"id\":2,\"method\":\"Page.enable\"}"), None);
+        let seen = rewriter.outbound(ask("/shared/x").as_bytes());
+        assert_eq!(seen, None, "the folder is visible in the sandbox");
+        assert_eq!(rewriter.outbound(b"{\"id\":2,\"method\":\"Page.enable\"}"), None);
         let changed =
-            downloads.outbound(ask(wanted.path().to_str().expect("utf-8")).as_bytes()).expect("changed");
+            rewriter.outbound(ask(wanted.path().to_str().expect("utf-8")).as_bytes()).expect("changed");
         let changed: Value = serde_json::from_slice(&changed).expect("json");
         assert_eq!(changed["params"]["downloadPath"], format!("{STAGING}/0"));
         assert_eq!(changed["params"]["behavior"], "allowAndName");
 
-        fs::write(staging.path().join("0/guid-1"), "content").expect("write");
-        fs::write(staging.path().join("0/guid-2.crdownload"), "half").expect("write");
-        std::os::unix::fs::symlink("/etc/passwd", staging.path().join("0/trap")).expect("link");
-        let event = json!({"method": "Browser.downloadProgress", "params": {"guid": "guid-1", "state": "completed", "filePath": format!("{STAGING}/0/guid-1")}});
-        let changed = downloads.inbound(event.to_string().as_bytes()).expect("changed");
+        std::fs::write(area.path().join("0/guid-1"), "content").expect("write");
+        let event = |more: usize| {
+            json!({"method": "Browser.downloadProgress", "params": {"guid": "guid-1", "state": "completed", "filePath": format!("{STAGING}/0/guid-1"), "more": "x".repeat(more)}}).to_string()
+        };
+        assert_eq!(rewriter.inbound(event(MAX_DOWNLOAD_MESSAGE).as_bytes()), None, "too long");
+        let changed = rewriter.inbound(event(0).as_bytes()).expect("changed");
         let changed: Value = serde_json::from_slice(&changed).expect("json");
         assert_eq!(changed["params"]["filePath"], wanted.path().join("guid-1").to_str().expect("utf-8"));
-        assert_eq!(fs::read_to_string(wanted.path().join("guid-1")).expect("moved"), "content");
-        assert!(!wanted.path().join("trap").exists() && !wanted.path().join("guid-2.crdownload").exists());
-        assert!(!staging.path().join("0/guid-1").exists());
+        assert_eq!(std::fs::read_to_string(wanted.path().join("guid-1")).expect("moved"), "content");
+        assert!(!area.path().join("0/guid-1").exists());
     }
 }

@@ -17,7 +17,8 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
     let ready = report.problems().next().is_none() && chosen.is_ok();
     if as_json {
         let data = json!({ "ready": ready, "sandbox": report, "browsers": browsers, "config": config });
-        println!("{}", json_report(ready, data, chosen.as_ref().err().map(ToString::to_string), &report));
+        let report = json_report(ready, data, chosen.as_ref().err().map(ToString::to_string), &report);
+        println!("{}", safe_text::json(&report.to_string()));
     } else {
         print_text(config, &report, &browsers);
         match &chosen {
@@ -64,14 +65,14 @@ fn print_text(config: &Config, report: &Report, browsers: &[Value]) {
             Outcome::Note => "note",
             Outcome::Bad => "BAD ",
         };
-        println!("{mark}  {:<28} {}", probe.name, probe.found);
+        println!("{mark}  {:<28} {}", probe.name, safe_text::line(&probe.found));
         if let Some(fix) = &probe.fix {
             println!("      {:<28} to fix it: {fix}", "");
         }
     }
     println!();
     for browser in browsers {
-        let text = |key: &str| browser[key].as_str().unwrap_or_default().to_owned();
+        let text = |key: &str| safe_text::line(browser[key].as_str().unwrap_or_default()).into_owned();
         println!("browser  {}  ({}, {})", text("version"), text("flavor"), text("executable"));
     }
     if config.on_missing == OnMissing::Warn {

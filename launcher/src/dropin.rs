@@ -13,14 +13,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::blueprint::Debugging;
-use crate::bridge::{self, Downloads};
+use crate::bridge;
 use crate::chromium::{Chromium, Flavor};
 use crate::config::{Config, OnMissing};
+use crate::downloads::Downloads;
 use crate::flags::{Flags, Strictness};
 use crate::launch::{Browser, LaunchError, Launcher, Output};
+use crate::say;
 
 /// How long a browser may take to end after SIGTERM. Clients wait at least 5 s before they kill.
 const GRACE: Duration = Duration::from_secs(4);
+/// How long the launcher may take to pass on the last output after a signal.
+const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs the browser until it ends or a signal arrives; returns its exit code.
 ///
@@ -32,7 +36,6 @@ pub fn run(
     client: Option<(OwnedFd, OwnedFd)>,
 ) -> Result<u8, LaunchError> {
     let flags = Flags::parse(arguments, strictness)?;
-    let say = |text: &str| eprintln!("browser-launcher: {text}");
     if !config.enabled {
         say("enabled = false: the browser runs WITHOUT this sandbox");
         return Err(run_bare(&config, flags, client.as_ref()));
@@ -43,11 +46,12 @@ pub fn run(
             "--remote-debugging-pipe needs the open descriptors 3 and 4".into(),
         ));
     }
-    let launcher = Launcher::new(config.clone()).flags(flags.clone())?.output(Output::Inherit);
+    let launcher = Launcher::new(config.clone()).flags(flags.clone())?.output(Output::PassOn);
     let launcher = if wants_pipe { launcher.stage_downloads() } else { launcher };
     // Handlers are installed first: signals that arrive during the start are handled after it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
+        .enable_time()
         .build()
         .map_err(|source| LaunchError::Io { what: "the signal loop".into(), source })?;
     let mut ends = {
@@ -68,13 +72,28 @@ pub fn run(
             say(&format!("layer {layer} is missing: {reason}"));
         }
     }
-    if let Some(status) = begin(&mut browser, client.filter(|_| wants_pipe))? {
-        return Ok(exit_code(status));
-    }
     let io = |source| LaunchError::Io { what: "the browser".into(), source };
-    let asked_to_end = runtime.block_on(ends.wait(&browser)).map_err(io)?;
-    let status = if asked_to_end { browser.stop(GRACE).map_err(io)? } else { browser.wait().map_err(io)? };
+    let (status, patience) = match begin(&mut browser, client.filter(|_| wants_pipe))? {
+        Some(status) => (status, Duration::MAX),
+        None if runtime.block_on(ends.wait(&browser)).map_err(io)? => {
+            (browser.stop(GRACE).map_err(io)?, OUTPUT_PATIENCE)
+        }
+        None => (browser.wait().map_err(io)?, Duration::MAX),
+    };
+    runtime.block_on(finish_output(&mut browser, &mut ends, patience));
     Ok(exit_code(status))
+}
+
+/// Waits until everything that the browser wrote was passed on. Nobody may be reading, so a signal ends the wait.
+async fn finish_output(browser: &mut Browser, ends: &mut EndSignals, patience: Duration) {
+    if let Some(passed_on) = browser.take_passed_on() {
+        tokio::select! {
+            _ = passed_on => {}
+            () = ends.signal() => {}
+            () = tokio::time::sleep(patience) => {}
+        }
+    }
+    browser.wait_for_log();
 }
 
 /// Connects the caller to the verified browser. Returns a status if a headless command has already ended.
@@ -88,8 +107,9 @@ fn begin(
         (Debugging::Pipe, Some((input, output))) => {
             let blueprint = browser.blueprint();
             let staging = blueprint.staging.as_deref().expect("a pipe client has a staging folder");
-            let downloads =
-                Downloads::new(staging, blueprint.shared.clone(), blueprint.policy.identity.host_uid);
+            let (shared, profile) = (blueprint.shared.clone(), blueprint.profile.clone());
+            let downloads = Downloads::new(staging, shared, profile, blueprint.policy.identity.host_uid)
+                .map_err(|source| LaunchError::Io { what: "the staging folder".into(), source })?;
             let pipe = browser.take_cdp().expect("a new browser has its pipe");
             bridge::start(input, output, pipe, downloads)
                 .map_err(|source| LaunchError::Io { what: "the debugging pipe".into(), source })?;
@@ -154,12 +174,18 @@ impl EndSignals {
     /// `true` after a signal, `false` if the browser ended by itself.
     async fn wait(&mut self, browser: &Browser) -> std::io::Result<bool> {
         let ended = when_ended(browser)?;
-        let [terminate, interrupt, hangup] = &mut self.signals;
         tokio::select! {
             _ = ended => Ok(false),
-            _ = terminate.recv() => Ok(true),
-            _ = interrupt.recv() => Ok(true),
-            _ = hangup.recv() => Ok(true),
+            () = self.signal() => Ok(true),
+        }
+    }
+
+    async fn signal(&mut self) {
+        let [terminate, interrupt, hangup] = &mut self.signals;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
         }
     }
 }

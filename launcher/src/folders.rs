@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use kernel::user_ids;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstatat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{Gid, Uid, fchown, fchownat};
 
 /// The purpose of a folder; it determines what the folder may already contain.
@@ -164,7 +164,8 @@ impl PrivateUid {
     fn take_in(folder: &Path) -> Result<PrivateUid, FolderError> {
         let io = |source| FolderError::Io { path: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
-        for uid in user_ids::LAUNCHER {
+        let claims = user_ids::local_claims(&user_ids::LAUNCHER).map_err(io)?;
+        for uid in user_ids::LAUNCHER.filter(|uid| !claims.iter().any(|claim| claim.ids.contains(uid))) {
             let file = fs::OpenOptions::new()
                 .create(true)
                 .truncate(false)
@@ -188,60 +189,81 @@ impl PrivateUid {
 /// a host name and a process id, which have no meaning across sandboxes.
 pub(crate) fn lock(path: &Path) -> Result<Flock<OwnedFd>, FolderError> {
     let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
-    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let folder = open(path, flags, Mode::empty()).map_err(io)?;
+    // The path is resolved, so a link in it was put there afterwards by another user.
+    let resolve = rustix::fs::ResolveFlags::NO_SYMLINKS | rustix::fs::ResolveFlags::NO_MAGICLINKS;
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let folder = rustix::fs::openat2(rustix::fs::CWD, path, flags, rustix::fs::Mode::empty(), resolve)
+        .map_err(|errno| FolderError::Io { path: path.to_owned(), source: errno.into() })?;
     Flock::lock(folder, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
         Errno::EWOULDBLOCK => FolderError::InUse { path: path.to_owned() },
         errno => io(errno),
     })
 }
 
+/// A profile has about ten levels of folders. A browser that nests them deeper does so to exhaust the launcher's stack.
+const MAX_DEPTH: usize = 100;
+
 /// Changes the owner of a locked folder and its content to the private uid of a browser. Links below the folder are not
 /// followed. A file of another user or with a second hard link is an error.
 pub(crate) fn change_owner(folder: &Flock<OwnedFd>, path: &Path, uid: u32) -> Result<(), FolderError> {
-    let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
-    change_owner_below(folder.as_fd(), path, uid)?;
-    fchown(folder.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(io)
+    let stat = fstat(folder.as_fd()).map_err(in_path(path))?;
+    refuse_foreign(&stat, path)?;
+    change_owner_below(folder.as_fd(), path, uid, MAX_DEPTH)?;
+    fchown(folder.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(in_path(path))
 }
 
-fn change_owner_below(folder: BorrowedFd<'_>, path: &Path, uid: u32) -> Result<(), FolderError> {
-    let io = |errno: Errno| FolderError::Io { path: path.to_owned(), source: errno.into() };
+fn in_path(path: &Path) -> impl Fn(Errno) -> FolderError {
+    move |errno| FolderError::Io { path: path.to_owned(), source: errno.into() }
+}
+
+fn change_owner_below(
+    folder: BorrowedFd<'_>,
+    path: &Path,
+    uid: u32,
+    levels: usize,
+) -> Result<(), FolderError> {
+    let io = in_path(path);
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let mut entries = Dir::openat(folder, ".", flags, Mode::empty()).map_err(io)?;
+    let mut entries = Dir::openat(folder, c".", flags, Mode::empty()).map_err(&io)?;
     for entry in entries.iter() {
-        let entry = entry.map_err(io)?;
+        let entry = entry.map_err(&io)?;
         let name = entry.file_name();
         if name == c"." || name == c".." {
             continue;
         }
         let shown = path.join(name.to_string_lossy().as_ref());
-        let stat = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(io)?;
+        // A browser that has not quite ended yet may replace the entry. What is inspected is what gets a new owner.
+        let entry = kernel::untrusted::open_entry(folder, name)
+            .map_err(|source| FolderError::Io { path: shown.clone(), source })?;
+        let io = in_path(&shown);
+        let stat = fstat(&entry).map_err(&io)?;
         let kind = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT;
-        let linked_elsewhere = kind == SFlag::S_IFREG && stat.st_nlink > 1;
-        if linked_elsewhere || (stat.st_uid != 0 && !is_private_uid(stat.st_uid)) {
-            let problem = if linked_elsewhere {
-                "it has a second hard link".into()
-            } else {
-                format!("it belongs to uid {}", stat.st_uid)
-            };
-            return Err(FolderError::Refused { path: shown, problem });
+        if kind == SFlag::S_IFREG && stat.st_nlink > 1 {
+            let problem = "it has a second hard link".into();
+            return Err(FolderError::Refused { path: shown.clone(), problem });
         }
+        refuse_foreign(&stat, &shown)?;
         if kind == SFlag::S_IFDIR {
-            let inner = Dir::openat(folder, name, flags, Mode::empty()).map_err(io)?;
-            change_owner_below(inner.as_fd(), &shown, uid)?;
+            if levels == 0 {
+                let problem = format!("its folders are nested more than {MAX_DEPTH} levels deep");
+                return Err(FolderError::Refused { path: path.to_owned(), problem });
+            }
+            change_owner_below(entry.as_fd(), &shown, uid, levels - 1)?;
         }
         if stat.st_uid != uid {
-            fchownat(
-                folder,
-                name,
-                Some(Uid::from_raw(uid)),
-                Some(Gid::from_raw(uid)),
-                AtFlags::AT_SYMLINK_NOFOLLOW,
-            )
-            .map_err(io)?;
+            let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)));
+            fchownat(&entry, c"", user, group, AtFlags::AT_EMPTY_PATH).map_err(&io)?;
         }
     }
     Ok(())
+}
+
+fn refuse_foreign(stat: &nix::sys::stat::FileStat, path: &Path) -> Result<(), FolderError> {
+    if stat.st_uid == 0 || is_private_uid(stat.st_uid) {
+        return Ok(());
+    }
+    let problem = format!("it belongs to uid {}", stat.st_uid);
+    Err(FolderError::Refused { path: path.to_owned(), problem })
 }
 
 #[cfg(test)]
@@ -338,5 +360,77 @@ mod tests {
                 .to_string()
                 .contains("second hard link")
         );
+    }
+    #[test]
+    fn a_link_in_the_path_is_not_followed() {
+        let base = tempfile::tempdir().expect("folder");
+        let real = base.path().canonicalize().expect("real");
+        fs::create_dir_all(real.join("victim/inner")).expect("mkdir");
+        std::os::unix::fs::symlink(real.join("victim"), real.join("link")).expect("link");
+        assert!(lock(&real.join("victim/inner")).is_ok());
+        assert!(matches!(lock(&real.join("link/inner")), Err(FolderError::Io { .. })));
+        assert!(matches!(lock(&real.join("link")), Err(FolderError::Io { .. })));
+    }
+
+    #[test]
+    fn change_owner_refuses_folders_that_are_nested_too_deep() {
+        if !nix::unistd::geteuid().is_root() {
+            return assert!(PrivateUid::take().is_err(), "only root has private uids");
+        }
+        let base = tempfile::tempdir().expect("folder");
+        let mut deep = base.path().to_owned();
+        deep.extend(std::iter::repeat_n("d", MAX_DEPTH));
+        fs::create_dir_all(&deep).expect("mkdir");
+        let held = lock(&base.path().canonicalize().expect("real")).expect("locked");
+        let uid = *user_ids::LAUNCHER.start();
+        change_owner(&held, base.path(), uid).expect("the limit is allowed");
+        fs::create_dir(deep.join("d")).expect("mkdir");
+        let error = change_owner(&held, base.path(), uid).expect_err("too deep").to_string();
+        assert!(error.contains("nested more than"), "{error}");
+    }
+    /// A process of an earlier browser swaps entries for links while the owner is changed.
+    #[test]
+    fn change_owner_is_not_deceived_by_swapped_entries() {
+        if !nix::unistd::geteuid().is_root() {
+            return assert!(PrivateUid::take().is_err(), "only root has private uids");
+        }
+        let base = tempfile::tempdir().expect("folder");
+        let (profile, victim) = (base.path().join("profile"), base.path().join("victim"));
+        fs::create_dir(&profile).expect("mkdir");
+        fs::create_dir(&victim).expect("mkdir");
+        fs::write(victim.join("file"), "x").expect("write");
+        let held = lock(&profile).expect("locked");
+        let uid = *user_ids::LAUNCHER.start();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let swaps = std::sync::atomic::AtomicUsize::new(0);
+        let order = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (entry, away) = (profile.join("entry"), profile.join("away"));
+                while !ended.load(order) {
+                    // Each call fails if the entry of the round before is in the way; only the swapping matters.
+                    let _ = fs::write(&entry, "own");
+                    let _ = fs::rename(&entry, &away);
+                    let _ = fs::hard_link(victim.join("file"), &entry);
+                    let _ = fs::remove_file(&entry);
+                    let _ = fs::create_dir(&entry);
+                    let _ = fs::remove_dir(&entry);
+                    let _ = std::os::unix::fs::symlink(&victim, &entry);
+                    let _ = fs::remove_file(&entry);
+                    let _ = fs::remove_file(&away);
+                    swaps.fetch_add(1, order);
+                }
+            });
+            let mut rounds = 0;
+            while rounds < 2000 || swaps.load(order) < 200 {
+                // An entry that disappears or has a second link is an error. What counts is the victim.
+                let _ = change_owner(&held, &profile, uid);
+                rounds += 1;
+            }
+            ended.store(true, order);
+        });
+        for path in [victim.clone(), victim.join("file")] {
+            assert_eq!(path.metadata().expect("meta").uid(), 0, "{}", path.display());
+        }
     }
 }

@@ -5,7 +5,10 @@
 use std::path::Path;
 
 use crate::config::Config;
-use crate::flags::{Flags, REFUSED_FEATURES, REFUSED_SWITCHES, Strictness};
+use crate::flags::{
+    BLINK_SETTINGS, DISABLE_WORDS, ENABLE_BLINK_FEATURES, ENABLE_FEATURES, Flags, JS_FLAGS, REFUSED_SWITCHES,
+    Strictness,
+};
 
 /// One command line, its arguments separated by zero bytes.
 pub fn flags(input: &[u8]) {
@@ -54,18 +57,40 @@ pub fn assert_harmless(arguments: &[String]) {
         for rule in REFUSED_SWITCHES {
             assert!(!name.eq_ignore_ascii_case(rule.name), "refused switch came out: {argument:?}");
         }
-        if name.eq_ignore_ascii_case("disable-features") {
-            for member in value.split(',') {
-                let member = member.trim().trim_start_matches('*').to_ascii_lowercase();
-                for rule in REFUSED_FEATURES {
-                    let name = rule.name.to_ascii_lowercase();
-                    let whole_word = member
-                        .strip_prefix(&name)
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['<', ':', '.']));
-                    assert!(!whole_word, "refused feature came out: {argument:?}");
+        let only = |allowed: &[&str], member: &str| {
+            assert!(allowed.contains(&member), "{member:?} is not allowed: {argument:?}");
+        };
+        let members =
+            || value.split(',').map(|member| member.trim_matches(|c: char| c.is_ascii_whitespace()));
+        match name.to_ascii_lowercase().as_str() {
+            "disable-features" | "disable-blink-features" => members().for_each(harmless_to_disable),
+            "enable-features" => members().for_each(|member| only(ENABLE_FEATURES, member)),
+            "enable-blink-features" => members().for_each(|member| only(ENABLE_BLINK_FEATURES, member)),
+            "blink-settings" => members().for_each(|member| {
+                only(BLINK_SETTINGS, member.split_once('=').map_or(member, |(name, _)| name));
+            }),
+            "js-flags" => {
+                for flag in value.split([' ', ',', '\t', '\n']) {
+                    let flag = flag.trim_start_matches('-').replace('_', "-");
+                    let flag = flag.split_once('=').map_or(flag.as_str(), |(name, _)| name);
+                    only(JS_FLAGS, flag.strip_prefix("no-").unwrap_or(flag));
                 }
             }
+            _ => {}
         }
+    }
+}
+
+fn harmless_to_disable(member: &str) {
+    let member = member.trim_start_matches('*').to_ascii_lowercase();
+    if member.starts_with("isolatesandboxediframes")
+        || member.starts_with("privacysandbox")
+        || member.starts_with("isolatedwebapp")
+    {
+        return;
+    }
+    for rule in DISABLE_WORDS {
+        assert!(!member.contains(rule.name), "`{}` came out in {member:?}", rule.name);
     }
 }
 

@@ -13,6 +13,7 @@ use nix::unistd::pipe2;
 use sandbox::{Launch, Layer, LayerState, LimitEnforcer, Network, Sandbox, Stdio};
 use serde::Serialize;
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use crate::blueprint::{Blueprint, Debugging, LaunchRequest};
 use crate::cdp::{CdpError, Connection};
@@ -21,7 +22,8 @@ use crate::config::{Config, NetworkMode};
 use crate::egress::EgressRules;
 use crate::flags::{FlagError, Flags, Strictness};
 use crate::folders::FolderError;
-use crate::log::Log;
+use crate::log::{Log, port_of};
+use crate::output;
 use crate::ready::{Observer, RendererProof, RendererState};
 use crate::services::{Relay, Services};
 
@@ -91,8 +93,8 @@ pub enum Output {
     /// Discarded, except for the end of the error log, which is kept for messages.
     #[default]
     Discard,
-    /// The launcher's own.
-    Inherit,
+    /// Passed on to the launcher's own. The browser itself gets pipes, never a descriptor of the launcher.
+    PassOn,
 }
 
 /// A browser to be started.
@@ -234,8 +236,11 @@ impl Launcher {
         let ((browser_in, to_browser), (from_browser, browser_out), (log_in, log_out)) =
             (pipe()?, pipe()?, pipe()?);
         let mut launch = Launch::new(plan).stderr(Stdio::Descriptor(log_out));
-        if self.output == Output::Inherit {
-            launch = launch.stdout(Stdio::Inherit);
+        let mut passed_on = None;
+        if self.output == Output::PassOn {
+            let (output_in, output_out) = pipe()?;
+            launch = launch.stdout(Stdio::Descriptor(output_out));
+            passed_on = Some(output::pass_on(output_in).map_err(io_error("the output thread"))?);
         }
         if debugging != Debugging::Command {
             launch = launch.descriptor(3, browser_in).descriptor(4, browser_out);
@@ -249,7 +254,7 @@ impl Launcher {
         if let Some(folder) = self.cgroup_parent {
             launch = launch.cgroup_parent(folder);
         }
-        let log = Log::follow(log_in, self.output == Output::Inherit).map_err(io_error("the log thread"))?;
+        let log = Log::follow(log_in, self.output == Output::PassOn).map_err(io_error("the log thread"))?;
         let spawned = Instant::now();
         let mut sandbox = launch.spawn()?;
         let confined = spawned.elapsed();
@@ -275,6 +280,7 @@ impl Launcher {
                 verify: Duration::ZERO,
             },
             log,
+            passed_on,
             blueprint,
             _services: services,
         };
@@ -328,6 +334,8 @@ pub struct Browser {
     endpoint: Option<String>,
     timings: Timings,
     log: Log,
+    /// Completes when the whole standard output was passed on.
+    passed_on: Option<oneshot::Receiver<()>>,
     blueprint: Blueprint,
     _services: Services,
 }
@@ -342,13 +350,14 @@ impl Browser {
         self.timings.answer = started.elapsed();
         self.version = version["product"].as_str().unwrap_or_default().to_owned();
         self.renderer = Some(self.prove_renderer()?);
-        if let Debugging::Port(_) = self.blueprint.debugging {
+        if let Debugging::Port(wanted) = self.blueprint.debugging {
             let announced = self.log.announced(ANSWER_LIMIT);
+            let is_wanted = |address: &String| wanted == 0 || port_of(address) == Some(wanted);
             let problem = || LaunchError::Browser {
                 problem: "it did not open its debugging port".into(),
                 log: self.log.tail(),
             };
-            self.endpoint = Some(announced.ok_or_else(problem)?);
+            self.endpoint = Some(announced.filter(is_wanted).ok_or_else(problem)?);
         }
         self.timings.verify = started.elapsed();
         Ok(())
@@ -462,6 +471,16 @@ impl Browser {
     /// The end of the browser's error output.
     pub fn log_tail(&self) -> String {
         self.log.tail()
+    }
+
+    /// Waits until the error output of a browser that has ended was read, but only for a moment.
+    pub(crate) fn wait_for_log(&self) {
+        drop(self.log.settled());
+    }
+
+    /// Completes when the whole standard output was passed on; `None` if it is discarded or was taken before.
+    pub(crate) fn take_passed_on(&mut self) -> Option<oneshot::Receiver<()>> {
+        self.passed_on.take()
     }
 
     pub(crate) fn blueprint(&self) -> &Blueprint {

@@ -5,6 +5,8 @@
 //! can be the `executablePath` of Playwright, Puppeteer, Selenium and others.
 #![cfg(target_os = "linux")]
 
+use std::io::Write;
+
 mod blueprint;
 mod bridge;
 pub mod cdp;
@@ -12,6 +14,7 @@ pub mod chromium;
 pub mod config;
 mod display;
 pub mod doctor;
+mod downloads;
 pub mod dropin;
 pub mod egress;
 pub mod flags;
@@ -21,6 +24,7 @@ pub mod fuzzing;
 pub mod inherited;
 mod launch;
 mod log;
+mod output;
 mod paths;
 mod peer;
 pub mod probe;
@@ -34,3 +38,9 @@ pub use folders::FolderError;
 pub use launch::{Browser, LaunchError, Launcher, Output, Timings};
 pub use ready::{RendererProof, prove_renderer};
 pub use sandbox::error_chain;
+
+/// Prints a message of the launcher to standard error. Parts of it may come from the browser or from the caller.
+pub fn say(text: &str) {
+    // A closed standard error is not a reason to stop.
+    let _ = writeln!(std::io::stderr(), "browser-launcher: {}", safe_text::lines(text));
+}

@@ -107,7 +107,7 @@ fn command_line(client: Option<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>) ->
         Action::Explain { arguments } => {
             match Launcher::new(config).arguments(arguments).and_then(Launcher::explain) {
                 Ok(text) => {
-                    println!("{text}");
+                    println!("{}", safe_text::lines(&text));
                     ExitCode::SUCCESS
                 }
                 Err(error) => launch_failed(&error),
@@ -126,7 +126,7 @@ fn print_version(config: &Config) -> ExitCode {
     };
     match chromium.version() {
         Ok(version) => {
-            println!("{version}");
+            println!("{}", safe_text::line(&version));
             ExitCode::SUCCESS
         }
         Err(error) => failed(&error),
@@ -141,12 +141,12 @@ fn finished(result: Result<u8, LaunchError>) -> ExitCode {
 }
 
 fn launch_failed(error: &LaunchError) -> ExitCode {
-    eprintln!("browser-launcher: {}", launcher::error_chain(error));
+    launcher::say(&launcher::error_chain(error));
     ExitCode::from(error.exit_code())
 }
 
 fn failed(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("browser-launcher: {}", launcher::error_chain(error));
+    launcher::say(&launcher::error_chain(error));
     ExitCode::from(2)
 }
 

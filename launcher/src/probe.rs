@@ -20,26 +20,26 @@ pub fn run(config: &Config, as_json: bool) -> ExitCode {
         Ok(found) => found,
         Err(error) if as_json => {
             let problem = json!({ "code": "probe-failed", "message": crate::error_chain(&error), "hint": null, "retryable": false });
-            println!("{}", json!({ "success": false, "error": problem }));
+            println!("{}", safe_text::json(&json!({ "success": false, "error": problem }).to_string()));
             return ExitCode::from(error.exit_code());
         }
         Err(error) => {
-            eprintln!("browser-launcher: {}", crate::error_chain(&error));
+            crate::say(&crate::error_chain(&error));
             return ExitCode::from(error.exit_code());
         }
     };
     let open = report.open().count();
     if as_json {
-        println!(
-            "{}",
-            json!({ "success": true, "data": { "browser": version, "renderer": proof, "open": open, "battery": report } })
-        );
+        let data = json!({ "browser": version, "renderer": proof, "open": open, "battery": report });
+        println!("{}", safe_text::json(&json!({ "success": true, "data": data }).to_string()));
     } else {
         println!(
-            "{version} started; renderer {} has its own user namespace and {} own system call filter(s).",
-            proof.pid, proof.own_seccomp_filters
+            "{} started; renderer {} has its own user namespace and {} own system call filter(s).",
+            safe_text::line(&version),
+            proof.pid,
+            proof.own_seccomp_filters
         );
-        println!("In its place, under the same policy:\n\n{report}");
+        println!("In its place, under the same policy:\n\n{}", safe_text::lines(&report.to_string()));
     }
     if open == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

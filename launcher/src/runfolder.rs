@@ -1,24 +1,37 @@
 //! The host folder of one run: staged downloads and the copy of a display's cookie.
 //!
+//! The folder belongs to the launcher's user, and the sandbox shows only what is in it. So the browser can write to its
+//! subfolder, but it can neither replace nor rename it. If the browser has its own uid, the folder's group is the
+//! browser's: bubblewrap runs as the browser's user and has to reach the subfolder by its path.
+//!
 //! It is removed at the end of the run. A killed launcher cannot remove its folder, so each new launcher removes the
 //! folders that are not locked. The kernel releases a lock when its process ends.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg, OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fchmod};
 
 const PREFIX: &str = "browser-launcher-";
+/// The modes of a folder: without and with a group that may pass through it.
+const MODES: [u32; 2] = [0o700, 0o710];
 
 #[derive(Debug)]
 pub(crate) struct RunFolder {
-    folder: tempfile::TempDir,
+    path: PathBuf,
     owner: Option<u32>,
     _lock: Flock<OwnedFd>,
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        // If it fails, the next launcher tries again.
+        let _ = kernel::untrusted::remove_tree(&self.path);
+    }
 }
 
 impl RunFolder {
@@ -32,33 +45,34 @@ impl RunFolder {
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let folder = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(base)?;
         let lock = lock(folder.path())?;
-        if let Some(uid) = owner {
-            chown(folder.path(), Some(uid), Some(uid))?;
+        // From here on its own `drop` removes the folder.
+        let run = RunFolder { path: folder.keep(), owner, _lock: lock };
+        if let Some(gid) = owner {
+            fchown(&*run._lock, None, Some(gid))?;
+            fchmod(&*run._lock, Mode::from_bits_truncate(MODES[1]))?;
         }
-        Ok(RunFolder { folder, owner, _lock: lock })
+        Ok(run)
     }
 
     /// A folder in it that the browser may write to.
     pub(crate) fn subfolder(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.folder.path().join(name);
-        fs::create_dir(&path)?;
-        self.give(&path)?;
+        let path = self.path.join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        if let Some(uid) = self.owner {
+            lchown(&path, Some(uid), Some(uid))?;
+        }
         Ok(path)
     }
 
     /// A file in it that the browser may read.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
-        let path = self.folder.path().join(name);
-        fs::write(&path, content)?;
-        self.give(&path)?;
-        Ok(path)
-    }
-
-    fn give(&self, path: &Path) -> io::Result<()> {
-        match self.owner {
-            Some(uid) => chown(path, Some(uid), Some(uid)),
-            None => Ok(()),
+        let path = self.path.join(name);
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(content)?;
+        if let Some(uid) = self.owner {
+            fchown(&file, Some(uid), Some(uid))?;
         }
+        Ok(path)
     }
 }
 
@@ -78,10 +92,10 @@ fn sweep(base: &Path) {
         };
         let settled =
             meta.modified().ok().and_then(|time| time.elapsed().ok()).is_some_and(|age| age.as_secs() >= 10);
-        let owned = meta.uid() == own || (own == 0 && crate::folders::is_private_uid(meta.uid()));
-        if meta.is_dir() && owned && settled && meta.mode() & 0o777 == 0o700 && lock(&entry.path()).is_ok() {
-            // Does not follow links. If it fails, the next launcher tries again.
-            let _ = fs::remove_dir_all(entry.path());
+        let private = MODES.contains(&(meta.mode() & 0o777));
+        if meta.is_dir() && meta.uid() == own && settled && private && lock(&entry.path()).is_ok() {
+            // If it fails, the next launcher tries again.
+            let _ = kernel::untrusted::remove_tree(&entry.path());
         }
     }
 }
@@ -96,7 +110,7 @@ mod tests {
         let base = tempfile::tempdir().expect("base");
         let running = RunFolder::new_in(base.path(), None).expect("running");
         let downloads = running.subfolder("downloads").expect("folder");
-        assert_eq!(running.folder.path().metadata().expect("meta").mode() & 0o777, 0o700);
+        assert_eq!(running.path.metadata().expect("meta").mode() & 0o777, 0o700);
         let old = |name: &str| {
             let path = base.path().join(name);
             fs::DirBuilder::new().create(&path).expect("mkdir");
@@ -108,7 +122,7 @@ mod tests {
             path
         };
         let (killed, foreign) = (old("browser-launcher-killed"), old("somebody-elses"));
-        fs::File::open(running.folder.path())
+        fs::File::open(&running.path)
             .expect("open")
             .set_modified(SystemTime::now() - Duration::from_secs(60))
             .expect("age");

@@ -52,17 +52,13 @@ impl Services {
                             listener,
                             Arc::new(Proxy { rules, network: HostNetwork }),
                         ))),
-                        Err(error) => {
-                            eprintln!("browser-launcher: the egress proxy cannot start: {error}")
-                        }
+                        Err(error) => crate::say(&format!("the egress proxy cannot start: {error}")),
                     }
                 }
                 if let Some(relay) = relay {
                     match into_tokio(relay.listener) {
                         Ok(listener) => drop(tokio::spawn(relay_connections(listener, relay.port, sandbox))),
-                        Err(error) => {
-                            eprintln!("browser-launcher: the port relay cannot start: {error}")
-                        }
+                        Err(error) => crate::say(&format!("the port relay cannot start: {error}")),
                     }
                 }
                 // Dropping the sender stops the services; the receiver then returns an error.

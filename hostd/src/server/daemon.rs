@@ -6,6 +6,7 @@ use super::access::Access;
 use super::dispatch::{Gate, Server};
 use super::instance::{Instance, InstanceError};
 use super::listener::{ListenError, Listener};
+use super::log_writer::LogWriter;
 use super::metrics_http::{self, MetricsHttpError};
 use super::notify;
 use crate::audit::Audit;
@@ -275,12 +276,14 @@ pub fn start_log(config: &LogConfig) {
     let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(LogWriter(config.format))
+        // The writer escapes control characters, those of colours too.
+        .with_ansi(false)
         .with_target(false)
         // There are no spans but those of `timing`.
         .with_span_events(FmtSpan::CLOSE);
     match config.format {
-        LogFormat::Human => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
+        LogFormat::Human => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
 }

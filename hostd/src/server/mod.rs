@@ -16,6 +16,7 @@ pub mod fuzzing;
 pub mod instance;
 pub mod listener;
 pub mod log_throttle;
+mod log_writer;
 pub mod metrics_http;
 pub mod notify;
 pub mod rate;

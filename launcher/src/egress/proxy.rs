@@ -152,8 +152,14 @@ impl<N: Network> Proxy<N> {
 async fn read_request(client: &mut TcpStream) -> io::Result<Result<(Request, Vec<u8>), Refusal>> {
     let mut bytes = Vec::with_capacity(2048);
     loop {
+        // The end of a head may have begun in the bytes that were there before.
+        let searched = bytes.len().saturating_sub(3);
         if client.read_buf(&mut bytes).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        // A browser that sends single bytes must not make the whole head be parsed for each of them.
+        if bytes.len() < MAX_HEAD && !has_empty_line(&bytes[searched..]) {
+            continue;
         }
         match request::parse(&bytes[..bytes.len().min(MAX_HEAD)]) {
             Ok(None) => {}
@@ -163,6 +169,10 @@ async fn read_request(client: &mut TcpStream) -> io::Result<Result<(Request, Vec
             }
         }
     }
+}
+
+fn has_empty_line(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|pair| pair == b"\n\n") || bytes.windows(3).any(|three| three == b"\n\r\n")
 }
 
 async fn answer(client: &mut TcpStream, refusal: &Refusal) -> io::Result<()> {
@@ -307,6 +317,29 @@ mod tests {
         assert!(answer.starts_with("got: GET / HTTP/1.1\r\n"), "{answer}");
         let other = ask(address, &format!("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n", address.port())).await;
         assert!(other.starts_with("HTTP/1.1 403 "), "{other}");
+    }
+
+    #[tokio::test]
+    async fn a_request_may_arrive_byte_by_byte_and_an_endless_one_is_refused() {
+        let network = Scripted { server: Some(echo_server().await), ..Scripted::default() };
+        let (address, _proxy) = start(EgressRules::default(), network).await;
+        let mut stream = TcpStream::connect(address).await.expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        for byte in b"GET http://1.1.1.1/ HTTP/1.1\r\nHost: 1.1.1.1\r\n\r\n" {
+            stream.write_all(&[*byte]).await.expect("write");
+            tokio::task::yield_now().await;
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("read");
+        assert!(answer.starts_with("got: GET / HTTP/1.1\r\n"), "{answer}");
+
+        let mut stream = TcpStream::connect(address).await.expect("connect");
+        let endless = "GET http://1.1.1.1/ HTTP/1.1\r\n".to_owned() + &"a: b\r\n".repeat(MAX_HEAD);
+        // The proxy answers and closes before it has read everything.
+        let _ = stream.write_all(endless.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400 "), "{answer:?}");
     }
 
     #[tokio::test]

@@ -412,7 +412,8 @@ fn remove_store(store: &Path) -> io::Result<()> {
     let disk = store.join(DISK);
     match files::remove_empty(&disk) {
         // The upper layer is a folder with a project quota. Nothing is mounted below it: the caller unmounted everything.
-        Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => std::fs::remove_dir_all(&disk)?,
+        // The clone wrote it, so its folders may be nested deeper than a recursion can follow.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => kernel::untrusted::remove_tree(&disk)?,
         other => other?,
     }
     files::remove_file(&store.join(IMAGE))?;

@@ -104,7 +104,8 @@ fn foreign_processes(state: &LinuxHostState) -> io::Result<Vec<(u32, u32)>> {
             continue;
         };
         let names = state.slots.names(slot);
-        let inside = || processes::inside(names.name.as_str(), &state.run(&names), &state.limits);
+        let run = state.run(&names);
+        let inside = || processes::inside(state.clone_ref(&names, &run));
         // The second look is for a process that started after the first.
         if !inside()?.contains(&pid) && still_has(pid, id) && !inside()?.contains(&pid) {
             foreign.push((pid, id));

@@ -18,7 +18,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, fchown};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +66,15 @@ pub(super) fn start(
     let data = orders.folder.join("data");
     let make = || match DirBuilder::new().mode(0o700).create(&data) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => chown(&data, Some(orders.uid), Some(orders.uid)),
+        _ => {
+            // Not by its path: a link in its place must not change the owner of the link's target.
+            let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            fchown(
+                nix::fcntl::open(&data, flags, nix::sys::stat::Mode::empty())?,
+                Some(orders.uid),
+                Some(orders.uid),
+            )
+        }
     };
     make().map_err(io_error(data.display().to_string()))?;
     let policy = policy(orders, program, &data);
