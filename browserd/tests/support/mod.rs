@@ -6,6 +6,7 @@
 
 pub mod site;
 
+use browserd::Secret;
 use browserd::client::{Client, ClientError};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -39,6 +40,7 @@ pub struct Browserd {
     pub address: SocketAddr,
     pub folder: tempfile::TempDir,
     pub uid: u32,
+    pub secret: Secret,
 }
 
 impl Browserd {
@@ -58,15 +60,16 @@ impl Browserd {
         if root {
             chown(&data, Some(uid), Some(uid)).unwrap();
         }
-        let (child, address) = spawn(&data, uid, chromium, extra, log);
-        Self { child, address, folder, uid }
+        let secret = Secret::random().unwrap();
+        let (child, address) = spawn(&data, uid, chromium, extra, log, &secret);
+        Self { child, address, folder, uid, secret }
     }
 
     /// Starts browserd again in the same folder.
     pub fn start_again(&mut self) {
         let _ = std::fs::remove_file(self.data().join("browserd.address"));
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log);
+        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log, &self.secret);
         self.wait_ready();
     }
 
@@ -97,7 +100,7 @@ impl Browserd {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(self.address)
+        Client::new(self.address, self.secret.clone())
     }
 
     pub fn log(&self) -> String {
@@ -117,8 +120,32 @@ impl Browserd {
         raw_request(self.address, method, path, headers, body)
     }
 
+    /// The header that presents the secret.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.secret.as_str())
+    }
+
+    /// The URL for clients that send no header.
+    pub fn url(&self) -> String {
+        format!("http://{}/{}", self.address, self.secret.as_str())
+    }
+
     pub fn get(&self, path: &str) -> (u16, Value) {
-        self.request("GET", path, &[("host", &self.address.to_string())], "")
+        let host = self.address.to_string();
+        self.request("GET", path, &[("host", &host), ("authorization", &self.bearer())], "")
+    }
+
+    /// The state of browserd and its browser.
+    pub fn health(&self) -> Value {
+        let (status, health) = self.get("/v1/health");
+        assert_eq!(status, 200, "{health}");
+        health
+    }
+
+    /// Waits until the health probe says no, and returns the state.
+    pub fn wait_failed(&self) -> Value {
+        wait("the failed state", || (self.get("/healthz").0 == 503).then_some(()));
+        self.health()
     }
 
     pub fn post(&self, path: &str, body: Value) -> (u16, Value) {
@@ -126,7 +153,7 @@ impl Browserd {
         self.request(
             "POST",
             path,
-            &[("host", &host), ("content-type", "application/json")],
+            &[("host", &host), ("authorization", &self.bearer()), ("content-type", "application/json")],
             &body.to_string(),
         )
     }
@@ -163,10 +190,17 @@ impl Drop for Browserd {
     }
 }
 
-fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::File) -> (Child, SocketAddr) {
+fn spawn(
+    data: &Path,
+    uid: u32,
+    chromium: &Path,
+    extra: &[&str],
+    log: std::fs::File,
+    secret: &Secret,
+) -> (Child, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
     command
-        .args(["--listen", "127.0.0.1:0"])
+        .args(["--listen", "127.0.0.1:0", "--secret-fd", "0"])
         .arg("--chromium")
         .arg(chromium)
         .arg("--data-dir")
@@ -175,13 +209,14 @@ fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::F
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("BROWSERD_LOG", "trace")
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(std::fs::File::create(data.with_file_name("stdout")).unwrap())
         .stderr(log);
     if nix::unistd::geteuid().is_root() {
         command.uid(uid).gid(uid);
     }
     let mut child = command.spawn().expect("browserd starts");
+    child.stdin.take().unwrap().write_all(secret.as_str().as_bytes()).unwrap();
     let address = wait("browserd to listen", || {
         if let Some(status) = child.try_wait().unwrap() {
             let log = std::fs::read_to_string(data.with_file_name("log")).unwrap_or_default();
