@@ -4,7 +4,7 @@
 //! A record says what was wanted, never what exists: existence is looked up on the host. Claiming a
 //! slot is making its record, which only one caller can.
 
-use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
+use crate::api::{CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
 use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,10 @@ pub struct Record {
     pub slot: Slot,
     /// Its identity.
     pub clone_id: CloneId,
+    /// What its browserd requires of callers; none for an orphan that was adopted in order to be removed, and for a clone of
+    /// an earlier version of hostd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<CloneSecret>,
     /// The request that made or took it; none for a member of the warm pool, and for an orphan that was adopted in order
     /// to be removed.
     pub request_id: Option<RequestId>,
@@ -58,7 +62,7 @@ pub enum Phase {
         flavor: Flavor,
         /// Where its browser service answers, if it has one.
         endpoint: Option<String>,
-        /// Its raw CDP, if it has any.
+        /// Its raw CDP, if it has any, without the secret.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
         /// What its template was then, by the host's word.
@@ -68,7 +72,7 @@ pub enum Phase {
     Ready {
         /// Where its browser service answers.
         endpoint: String,
-        /// Its raw CDP, if it has any.
+        /// Its raw CDP, if it has any, without the secret.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
         /// How long its create's stages took; of a claim only those before its member woke, which is while this is written.
@@ -318,6 +322,7 @@ fn read(path: &Path, slot: Slot) -> StoredRecord {
 mod tests {
     use super::*;
     use crate::config::PoolConfig;
+    use std::os::unix::fs::PermissionsExt;
 
     fn pool() -> Slots {
         Slots::new(&PoolConfig::default()).unwrap()
@@ -329,6 +334,7 @@ mod tests {
             version: Record::VERSION,
             slot: Slot::new(number).unwrap(),
             clone_id: CloneId::random(),
+            secret: Some(CloneSecret::random()),
             request_id: Some("r".parse().unwrap()),
             tenant: Some("t".parse().unwrap()),
             owner_uid: Some(3),
@@ -371,6 +377,16 @@ mod tests {
         }
         let (_, found) = Store::open(dir.path(), &pool()).unwrap();
         assert_eq!(found, expected);
+        for entry in fs::read_dir(dir.path().join("records")).unwrap() {
+            let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "a record contains a secret");
+        }
+        assert!(!format!("{found:?}").contains(record_secret(&found)), "and does not show it");
+    }
+
+    fn record_secret(found: &BTreeMap<Slot, StoredRecord>) -> &str {
+        let Some(StoredRecord::Record(record)) = found.values().next() else { panic!("a record") };
+        record.secret.as_ref().expect("a secret").as_str()
     }
 
     #[test]

@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod site;
+pub mod stand_in;
 
 use browserd::Secret;
 use browserd::client::{Client, ClientError};
@@ -24,6 +25,11 @@ static NEXT_UID: AtomicU32 = AtomicU32::new(0);
 
 /// Timeout for every wait, generous for busy machines.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A user id that no other browserd of the tests has.
+pub fn next_uid() -> u32 {
+    FIRST_UID + std::process::id() % 500 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The path of Chromium. Panics if it is not installed.
 pub fn chromium() -> PathBuf {
@@ -51,7 +57,7 @@ impl Browserd {
 
     pub fn start_with(chromium: &Path, extra: &[&str]) -> Self {
         let root = nix::unistd::geteuid().is_root();
-        let uid = FIRST_UID + std::process::id() % 500 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed);
+        let uid = next_uid();
         let folder = tempfile::Builder::new().prefix("browserd-test-").tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let data = folder.path().join("data");

@@ -17,7 +17,7 @@ pub mod zfs;
 
 pub use native::{helper, templates};
 
-use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
+use crate::api::{CloneId, CloneSecret, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -86,6 +86,8 @@ pub struct CloneSpec {
     pub snapshot: SnapshotName,
     /// Its limits.
     pub limits: Limits,
+    /// What its browser service requires of callers.
+    pub secret: Option<CloneSecret>,
     /// Its browser loads a page of its own before it is called ready, so that its owner's first page loads faster: a clone
     /// that is made ahead has the time.
     pub warm_up: bool,
@@ -201,7 +203,7 @@ pub struct Inventory {
 pub struct ServiceEndpoint {
     /// Its address.
     pub endpoint: String,
-    /// Its raw CDP, if it has any.
+    /// Its raw CDP, if it has any, without the secret.
     pub cdp_endpoint: Option<String>,
 }
 

@@ -29,7 +29,7 @@ fn spec() -> CloneSpec {
             disk_bytes: Some(1 << 33),
             ..Limits::default()
         },
-        warm_up: false,
+        secret: None, warm_up: false,
     }
 }
 

@@ -89,12 +89,22 @@ impl Folder {
         checked(held, name)
     }
 
-    /// Write a file atomically: readers see the old or the new content, and a link is replaced.
+    /// Write a file that everybody may read.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), UnsafeFile> {
+        self.write_with_mode(name, text, 0o644)
+    }
+
+    /// Write a file that only root may read.
+    pub(super) fn write_secret(&self, name: &str, text: &str) -> Result<(), UnsafeFile> {
+        self.write_with_mode(name, text, 0o400)
+    }
+
+    /// Write a file atomically: readers see the old or the new content, and a link is replaced.
+    fn write_with_mode(&self, name: &str, text: &str, mode: libc::mode_t) -> Result<(), UnsafeFile> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut attempt = 1;
         let file = loop {
-            match openat(&self.held, UNFINISHED, flags, Mode::from_bits_truncate(0o644)) {
+            match openat(&self.held, UNFINISHED, flags, Mode::from_bits_truncate(mode)) {
                 Ok(file) => break file,
                 // Left by a crash, or part of the template.
                 Err(Errno::EEXIST) if attempt < ATTEMPTS => self.remove(UNFINISHED)?,

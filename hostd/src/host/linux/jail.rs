@@ -17,8 +17,7 @@ use super::apart::MountIsolation;
 use super::errors::{ErrorContext, failed, refused};
 use super::files;
 use super::supervisor::{Answer, BROWSERD, Orders, Request};
-use crate::api::CloneId;
-use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -203,15 +202,16 @@ impl Drop for Unfinished {
 }
 
 /// Tell the supervisor to start the service and wait until it is ready.
-pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<ServiceEndpoint> {
+pub(super) async fn start_service(run: PathBuf, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
     let what = ErrorContext {
-        object: format!("service of {name}"),
+        object: format!("service of {}", spec.names.name),
         hint: "look at hostd's log; hostctl doctor checks the host",
     };
     let asked = async {
         let stream = tokio::net::UnixStream::connect(run.join(CONTROL)).await?;
         let (read, mut write) = stream.into_split();
-        let mut line = serde_json::to_vec(&Request::Start { clone_id: id.clone() })?;
+        let start = Request::Start { clone_id: spec.clone_id.clone(), secret: spec.secret.clone() };
+        let mut line = serde_json::to_vec(&start)?;
         line.push(b'\n');
         tokio::io::AsyncWriteExt::write_all(&mut write, &line).await?;
         let mut answer = String::new();

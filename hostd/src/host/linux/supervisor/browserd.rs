@@ -6,6 +6,7 @@
 
 use super::Orders;
 use super::service::{ServiceError, io_error};
+use crate::api::CloneSecret;
 use crate::host::{self, linux::jail};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 const HOME: &str = "/home/browser";
 const DATA: &str = "/home/browser/data";
 const PROGRAM: &str = "/run/browserd";
+/// The descriptor from which browserd reads its secret.
+const SECRET: i32 = 3;
 const TEMPORARY_BYTES: u64 = 512 << 20;
 /// How long it may take until its browser can open pages. Longer than any machine needs: hostd's own limit of a step
 /// (`lifecycle.step_timeout_seconds`) ends it earlier, and ends this process with it.
@@ -51,6 +54,7 @@ pub(super) fn start(
     network: File,
     program: &Path,
     address: SocketAddr,
+    secret: Option<&CloneSecret>,
 ) -> Result<Started, ServiceError> {
     let mut began = Instant::now();
     let mut took = Vec::new();
@@ -69,6 +73,7 @@ pub(super) fn start(
         format!("--listen={address}"),
         format!("--chromium={}", orders.browser.display()),
         format!("--data-dir={DATA}"),
+        format!("--secret-fd={SECRET}"),
     ];
     if orders.warm_up {
         arguments.push("--warm-up".into());
@@ -77,9 +82,11 @@ pub(super) fn start(
     let facts = HostFacts::gather(&policy)?;
     let plan = policy.plan(&facts, &program).map_err(sandbox::Error::from)?;
     note("plan");
+    let secret = pass_secret(secret).map_err(io_error("the clone's secret"))?;
     let (word, its_end) = pipe2(OFlag::O_CLOEXEC).map_err(|error| io_error("a pipe")(error.into()))?;
     let sandbox = Launch::new(plan)
         .network_namespace(network.into())
+        .descriptor(SECRET, secret)
         .stdout(Stdio::Descriptor(its_end))
         .stderr(Stdio::Inherit)
         .spawn()?;
@@ -95,6 +102,14 @@ pub(super) fn start(
     eprintln!("supervisor: browserd as process {} with {proof:?}", sandbox.program_pid());
     let cdp_endpoint = said.split(' ').find_map(|word| host::cdp_endpoint(address, word));
     Ok(Started { sandbox, cdp_endpoint, took })
+}
+
+/// The secret in a pipe: once browserd has read it, no descriptor in the sandbox contains it any more.
+fn pass_secret(secret: Option<&CloneSecret>) -> io::Result<OwnedFd> {
+    let secret = secret.ok_or_else(|| io::Error::other("hostd sent none"))?;
+    let (ours, theirs) = pipe2(OFlag::O_CLOEXEC)?;
+    File::from(theirs).write_all(secret.as_str().as_bytes())?;
+    Ok(ours)
 }
 
 fn policy(orders: &Orders, program: &Path, data: &Path) -> Policy {

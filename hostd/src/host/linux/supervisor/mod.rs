@@ -10,7 +10,7 @@ mod relay;
 mod service;
 
 use super::jail;
-use crate::api::{CloneId, Limits};
+use crate::api::{CloneId, CloneSecret, Limits};
 use serde::{Deserialize, Serialize};
 use service::Service;
 use std::ffi::OsString;
@@ -68,7 +68,12 @@ pub(super) struct Orders {
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Request {
     /// Start the service and answer when it is ready.
-    Start { clone_id: CloneId },
+    Start {
+        clone_id: CloneId,
+        /// What browserd requires of callers. Not in the orders: it is on disk only in the record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<CloneSecret>,
+    },
     /// How is the service?
     Status,
 }
@@ -158,14 +163,14 @@ impl Supervisor {
         BufReader::new(&stream).read_line(&mut line)?;
         match serde_json::from_str(&line)? {
             Request::Status => reply(&stream, &supervisor.status()),
-            Request::Start { clone_id } if clone_id != supervisor.orders.clone_id => {
+            Request::Start { clone_id, .. } if clone_id != supervisor.orders.clone_id => {
                 let message = format!("this is the jail of {}", supervisor.orders.clone_id);
                 reply(&stream, &Answer::Failed { message, not_ready: false })
             }
-            Request::Start { .. } => {
+            Request::Start { secret, .. } => {
                 let supervisor = supervisor.clone();
                 let start = move || {
-                    if let Err(error) = reply(&stream, &supervisor.start()) {
+                    if let Err(error) = reply(&stream, &supervisor.start(secret.as_ref())) {
                         eprintln!("supervisor: a caller: {error}");
                     }
                 };
@@ -174,10 +179,10 @@ impl Supervisor {
         }
     }
 
-    fn start(&self) -> Answer {
+    fn start(&self, secret: Option<&CloneSecret>) -> Answer {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         answer(Some(service.get_or_insert_with(|| {
-            Service::start(&self.orders, &self.run)
+            Service::start(&self.orders, &self.run, secret)
                 .map_err(|error| (launcher::error_chain(&error), error.not_ready()))
         })))
     }

@@ -1,6 +1,7 @@
 //! What runs in a clone: browserd, or without it the browser itself with its debugging pipe as a socket.
 
 use super::{Answer, Orders, browserd, relay};
+use crate::api::CloneSecret;
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
 use crate::host::linux::{apart, jail};
 use launcher::{Browser, Config, LaunchError, Launcher};
@@ -61,7 +62,11 @@ enum Running {
 
 impl Service {
     /// Start it and wait until it is ready. For a thread that ends then: it leaves the other clones' mounts behind.
-    pub(super) fn start(orders: &Orders, run: &Path) -> Result<Service, ServiceError> {
+    pub(super) fn start(
+        orders: &Orders,
+        run: &Path,
+        secret: Option<&CloneSecret>,
+    ) -> Result<Service, ServiceError> {
         if let (None, Some(processes)) = (&orders.cgroup, orders.limits.processes) {
             // Counted per user, and the clone's user is its own. Inherited by everything that is started from here.
             setrlimit(Resource::RLIMIT_NPROC, processes, processes)
@@ -75,7 +80,7 @@ impl Service {
         match &orders.browserd {
             Some((program, address)) => {
                 let browserd::Started { sandbox, cdp_endpoint, took } =
-                    browserd::start(orders, run, network, program, *address)?;
+                    browserd::start(orders, run, network, program, *address, secret)?;
                 follow(&sandbox)?;
                 Ok(Service {
                     endpoint: format!("http://{address}"),
