@@ -41,9 +41,10 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     // An endless script: calls time out, the tab can be closed.
     let tab = client.open_tab(&NewTab::default()).await.unwrap().tab;
     client.navigate(&Navigate { wait_until: WaitUntil::Commit, ..to(site.url("/title?x")) }).await.unwrap();
-    let busy = Evaluate { timeout_ms: Some(500), ..script("setTimeout(() => { for (;;); }, 0); 1") };
-    client.evaluate(&busy).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    client.evaluate(&script("setTimeout(() => { for (;;); }, 0); 1")).await.unwrap();
+    // Once a call has timed out, the script runs and never ends.
+    let alive = Evaluate { timeout_ms: Some(700), ..script("1") };
+    while client.evaluate(&alive).await.is_ok() {}
     let text = Text { timeout_ms: Some(700), tab: Some(tab.clone()), ..Default::default() };
     assert_eq!(code(client.text(&text).await), "timeout");
     let picture = Screenshot { timeout_ms: Some(700), tab: Some(tab.clone()), ..Default::default() };
@@ -161,8 +162,10 @@ async fn a_page_cannot_call_browserd() {
     wait("the call to run", || (browserd.health()["calls"] == 1).then_some(()));
     drop(leaving);
     wait("the call to be cancelled", || (browserd.health()["calls"] == 0).then_some(()));
-    // browserd closes idle connections after ten seconds; the client reconnects.
-    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    // browserd closes idle connections after ten seconds; the client reconnects. The client's connection is idle for longer
+    // than this new one.
+    let mut idle = TcpStream::connect(address).unwrap();
+    assert_eq!(tokio::task::block_in_place(|| idle.read(&mut [0]).unwrap()), 0, "an idle connection is closed");
     assert_eq!(client.tabs().await.unwrap().tabs.len(), 1);
 }
 

@@ -6,11 +6,13 @@ import puppeteer from "puppeteer-core";
 const [endpoint, site] = process.argv.slice(2);
 // Puppeteer's browserURL drops the path and so the secret; the URL of the WebSocket keeps it.
 const { webSocketDebuggerUrl } = await (await fetch(endpoint + "/json/version")).json();
-const connect = () => puppeteer.connect({ browserWSEndpoint: webSocketDebuggerUrl, defaultViewport: null });
+const connect = () => puppeteer.connect({ browserWSEndpoint: webSocketDebuggerUrl, defaultViewport: null, protocolTimeout: 0 });
 const [first, second] = await Promise.all([connect(), connect()]);
 
 const work = async (browser, name) => {
   const page = await browser.newPage();
+  // The test's own limit ends it if it hangs; a busy machine may be arbitrarily slow.
+  page.setDefaultTimeout(0);
   await page.goto(site + "/form");
   await page.type("#mail", name + "@example.org");
   await Promise.all([page.waitForNavigation(), page.click("#send")]);

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 const FIRST_UID: u32 = 60010;
 static NEXT_UID: AtomicU32 = AtomicU32::new(0);
 
-/// Timeout for every wait, generous for busy machines.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for every wait and every call. It only ends tests that hang: a busy machine may be arbitrarily slow.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
+const CALL_TIMEOUT_MS: &str = "240000";
 
 /// A user id that no other browserd of the tests has.
 pub fn next_uid() -> u32 {
@@ -55,7 +56,16 @@ impl Browserd {
         Self::start_with(&chromium(), extra)
     }
 
+    /// Starts a browserd that makes its own secret.
+    pub fn start_own_secret() -> Self {
+        Self::start_in_new_folder(&chromium(), &[], None)
+    }
+
     pub fn start_with(chromium: &Path, extra: &[&str]) -> Self {
+        Self::start_in_new_folder(chromium, extra, Some(Secret::random().unwrap()))
+    }
+
+    fn start_in_new_folder(chromium: &Path, extra: &[&str], secret: Option<Secret>) -> Self {
         let root = nix::unistd::geteuid().is_root();
         let uid = next_uid();
         let folder = tempfile::Builder::new().prefix("browserd-test-").tempdir().unwrap();
@@ -66,8 +76,9 @@ impl Browserd {
         if root {
             chown(&data, Some(uid), Some(uid)).unwrap();
         }
-        let secret = Secret::random().unwrap();
-        let (child, address) = spawn(&data, uid, chromium, extra, log, &secret);
+        let (child, address) = spawn(&data, uid, chromium, extra, log, secret.as_ref());
+        // The caller reads a secret that browserd made from its ready line.
+        let secret = secret.unwrap_or_else(|| Secret::random().unwrap());
         Self { child, address, folder, uid, secret }
     }
 
@@ -75,7 +86,7 @@ impl Browserd {
     pub fn start_again(&mut self) {
         let _ = std::fs::remove_file(self.data().join("browserd.address"));
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log, &self.secret);
+        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log, Some(&self.secret));
         self.wait_ready();
     }
 
@@ -202,15 +213,17 @@ fn spawn(
     chromium: &Path,
     extra: &[&str],
     log: std::fs::File,
-    secret: &Secret,
+    secret: Option<&Secret>,
 ) -> (Child, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
     command
-        .args(["--listen", "127.0.0.1:0", "--secret-fd", "0"])
+        .args(["--listen", "127.0.0.1:0"])
+        .args(secret.iter().flat_map(|_| ["--secret-fd", "0"]))
         .arg("--chromium")
         .arg(chromium)
         .arg("--data-dir")
         .arg(data)
+        .args(["--default-timeout-ms", CALL_TIMEOUT_MS, "--start-timeout-ms", CALL_TIMEOUT_MS])
         .args(extra)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
@@ -222,7 +235,9 @@ fn spawn(
         command.uid(uid).gid(uid);
     }
     let mut child = command.spawn().expect("browserd starts");
-    child.stdin.take().unwrap().write_all(secret.as_str().as_bytes()).unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(secret.map_or("", |secret| secret.as_str()).as_bytes()).unwrap();
+    drop(stdin);
     let address = wait("browserd to listen", || {
         if let Some(status) = child.try_wait().unwrap() {
             let log = std::fs::read_to_string(data.with_file_name("log")).unwrap_or_default();
