@@ -79,7 +79,10 @@ async fn a_tab_at_browserds_address_shows_no_data() {
     assert_eq!(client.cookies().await.unwrap().cookies.len(), 1);
     for trick in TRICKS {
         let tab = client.open_tab(&NewTab::default()).await.unwrap().tab;
-        client.navigate(&Navigate { url: Some(site.url("/title?start")), ..Default::default() }).await.unwrap();
+        client
+            .navigate(&Navigate { url: Some(site.url("/title?start")), ..Default::default() })
+            .await
+            .unwrap();
         let expression = trick.replace("URL", &format!("'http://{}/v1/cookies'", browserd.address));
         // The navigation may end the script before it returns.
         let _ = client.evaluate(&Evaluate { expression, ..Default::default() }).await;
@@ -89,7 +92,9 @@ async fn a_tab_at_browserds_address_shows_no_data() {
             shown.clear();
             for tab in client.tabs().await.unwrap().tabs {
                 let snapshot = Snapshot { tab: Some(tab.tab), ..Default::default() };
-                shown.push_str(&client.snapshot(&snapshot).await.map(|page| page.snapshot).unwrap_or_default());
+                shown.push_str(
+                    &client.snapshot(&snapshot).await.map(|page| page.snapshot).unwrap_or_default(),
+                );
             }
         }
         assert!(!shown.contains("\"cookies\"") && !shown.contains("domain"), "{trick}: {shown}");
@@ -106,7 +111,15 @@ fn a_browserd_without_a_given_secret_makes_one() {
     let folder = tempfile::tempdir().unwrap();
     let start = |more: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_browserd"))
-            .args(["--listen", "127.0.0.1:0", "--chromium", "/bin/false", "--max-restarts", "0", "--data-dir"])
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--chromium",
+                "/bin/false",
+                "--max-restarts",
+                "0",
+                "--data-dir",
+            ])
             .arg(folder.path())
             .args(more)
             .stdin(Stdio::null())
@@ -142,7 +155,8 @@ fn the_ready_line_tells_a_secret_that_browserd_made() {
     let mut browserd = Browserd::start_own_secret();
     let line = browserd.status_line();
     let urls: Vec<&str> = line.trim_end().split(' ').collect();
-    let secret = urls[1].strip_prefix(&format!("http://{}/", browserd.address)).expect("its address").to_owned();
+    let secret =
+        urls[1].strip_prefix(&format!("http://{}/", browserd.address)).expect("its address").to_owned();
     assert_eq!(secret.len(), 43, "{line}");
     assert!(urls[2].starts_with(&format!("ws://{}/{secret}/devtools/browser/", browserd.address)), "{line}");
     browserd.secret = secret.parse().unwrap();

@@ -165,7 +165,11 @@ async fn a_page_cannot_call_browserd() {
     // browserd closes idle connections after ten seconds; the client reconnects. The client's connection is idle for longer
     // than this new one.
     let mut idle = TcpStream::connect(address).unwrap();
-    assert_eq!(tokio::task::block_in_place(|| idle.read(&mut [0]).unwrap()), 0, "an idle connection is closed");
+    assert_eq!(
+        tokio::task::block_in_place(|| idle.read(&mut [0]).unwrap()),
+        0,
+        "an idle connection is closed"
+    );
     assert_eq!(client.tabs().await.unwrap().tabs.len(), 1);
 }
 

@@ -128,9 +128,7 @@ async fn raw_clients_are_isolated_and_limited() {
             break;
         }
     }
-    wait("the slow client to be disconnected", || {
-        (browserd.health()["raw_clients"] == 1).then_some(())
-    });
+    wait("the slow client to be disconnected", || (browserd.health()["raw_clients"] == 1).then_some(()));
     let answer = two.call(json!({"id": 12, "method": "Browser.getVersion"})).await.unwrap();
     assert!(answer["result"].is_object());
 

@@ -3,7 +3,9 @@
 //! A record holds the intent, never existence, which is found by inspecting the host. A slot is claimed by creating its
 //! record, which only one caller can do.
 
-use crate::api::{CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
+use crate::api::{
+    CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant,
+};
 use crate::clock::Stamp;
 use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};

@@ -205,9 +205,7 @@ pub fn operations() -> Vec<Operation> {
             "/readyz",
             "readyz",
             "Whether pages can be opened; 503 until then",
-            |call: Call<Nothing>| async move {
-                Ok(yes_or_no(call.app.supervisor.status().phase == Phase::Ready))
-            },
+            |call: Call<Nothing>| async move { Ok(yes_or_no(call.app.supervisor.status().phase == Phase::Ready)) },
         )),
         uncounted(operation(
             Method::GET,

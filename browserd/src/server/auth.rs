@@ -8,11 +8,7 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 
 /// The path of an authenticated call, without the secret. `None`: the call does not present the secret.
-pub(super) fn authenticated_path<'a>(
-    secret: &Secret,
-    headers: &HeaderMap,
-    path: &'a str,
-) -> Option<&'a str> {
+pub(super) fn authenticated_path<'a>(secret: &Secret, headers: &HeaderMap, path: &'a str) -> Option<&'a str> {
     let in_header = secret.matches(bearer(headers).unwrap_or_default());
     let inner = path.strip_prefix('/').unwrap_or(path);
     let (first, rest) = inner.split_at(inner.find('/').unwrap_or(inner.len()));

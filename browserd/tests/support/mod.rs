@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The first UID; each browserd gets the next.
-const FIRST_UID: u32 = 60010;
+const FIRST_UID: u32 = 2_000_000_000;
 static NEXT_UID: AtomicU32 = AtomicU32::new(0);
 
 /// Timeout for every wait and every call. It only ends tests that hang: a busy machine may be arbitrarily slow.
@@ -29,7 +29,7 @@ const CALL_TIMEOUT_MS: &str = "240000";
 
 /// A user id that no other browserd of the tests has.
 pub fn next_uid() -> u32 {
-    FIRST_UID + std::process::id() % 500 * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed)
+    FIRST_UID + std::process::id() * 10 + NEXT_UID.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The path of Chromium. Panics if it is not installed.

@@ -43,7 +43,9 @@ fn only_the_owner_gets_the_secret_and_nobody_is_served_without_it() {
                 assert_eq!(status(clone, path, ""), 200, "{path}");
             }
             let raw = clone.cdp_endpoint.as_deref().unwrap().split_once(&secret).unwrap().1.to_owned();
-            for path in ["/v1/cookies", "/v1/health", "/json/version", "/openapi.json", "/nothing", raw.as_str()] {
+            for path in
+                ["/v1/cookies", "/v1/health", "/json/version", "/openapi.json", "/nothing", raw.as_str()]
+            {
                 assert_eq!(status(clone, path, ""), 401, "{path}");
                 assert_eq!(status(clone, path, &bearer(secret_of(&other))), 401, "{path}");
                 assert_eq!(status(clone, &format!("/{}{path}", secret_of(&other)), ""), 401, "{path}");
@@ -60,7 +62,10 @@ fn only_the_owner_gets_the_secret_and_nobody_is_served_without_it() {
             assert_eq!(created(&client, "secret", &home).await.secret, first.secret);
             client_of(clone).tabs().await.unwrap();
             let listed = client.list(ListParams::default()).await.unwrap();
-            assert!(listed.clones.iter().any(|seen| seen.cdp_endpoint == clone.cdp_endpoint), "the owner's list");
+            assert!(
+                listed.clones.iter().any(|seen| seen.cdp_endpoint == clone.cdp_endpoint),
+                "the owner's list"
+            );
 
             // It is in the record and nowhere else: no log, no audit line, no file of the clone, no argument or variable.
             let held = lab::holding(home.path(), &secret);
@@ -91,12 +96,24 @@ async fn end(daemon: Daemon, client: &Client, clones: &[&CloneInfo]) {
 const TRICKS: [(&str, &str); 6] = [
     ("window.open", "window.open(URL); 0"),
     ("location", "location = URL; 0"),
-    ("meta refresh", "const meta = document.createElement('meta'); meta.httpEquiv = 'refresh';
-        meta.content = '0;url=' + URL; document.head.append(meta); 0"),
-    ("link", "const link = document.createElement('a'); link.href = URL; document.body.append(link); link.click(); 0"),
-    ("form", "const form = document.createElement('form'); form.action = URL; document.body.append(form); form.submit(); 0"),
-    ("frame", "const frame = document.createElement('iframe'); frame.src = URL; document.body.append(frame);
-        new Promise((done) => frame.onload = () => done(0))"),
+    (
+        "meta refresh",
+        "const meta = document.createElement('meta'); meta.httpEquiv = 'refresh';
+        meta.content = '0;url=' + URL; document.head.append(meta); 0",
+    ),
+    (
+        "link",
+        "const link = document.createElement('a'); link.href = URL; document.body.append(link); link.click(); 0",
+    ),
+    (
+        "form",
+        "const form = document.createElement('form'); form.action = URL; document.body.append(form); form.submit(); 0",
+    ),
+    (
+        "frame",
+        "const frame = document.createElement('iframe'); frame.src = URL; document.body.append(frame);
+        new Promise((done) => frame.onload = () => done(0))",
+    ),
 ];
 
 /// Plays a trick in a new tab and returns everything that all tabs show afterwards.
@@ -155,7 +172,9 @@ fn a_page_that_leads_a_tab_to_browserd_shows_nothing() {
                 let shown = play(&browser, trick, &format!("http://{PUBLIC}:{PORT}/cookies")).await;
                 assert!(shown.contains("session=of-the-owner"), "{}: {shown}", trick.0);
                 // Even a page that knows the secret gets no answer.
-                for url in [format!("{at}/v1/cookies"), format!("{at}/{secret}/v1/cookies"), format!("{at}/readyz")] {
+                for url in
+                    [format!("{at}/v1/cookies"), format!("{at}/{secret}/v1/cookies"), format!("{at}/readyz")]
+                {
                     let shown = play(&browser, trick, &url).await;
                     for word in ["of-the-owner", "success", "unauthorized", "SECRET"] {
                         assert!(!shown.contains(word), "{} to {url}: {shown}", trick.0);
@@ -203,7 +222,17 @@ fn code_in_chromiums_place_cannot_touch_browserd() {
             stand_in::assert_refused(&report);
             // The sandbox refuses some of the calls on every process. The others work on a process of its own.
             let own = stand_in::worked(&report["child"]);
-            for attempt in ["mem", "fd", "environ", "root", "kill", "tgkill", "pidfd_send_signal", "prlimit", "setpriority"] {
+            for attempt in [
+                "mem",
+                "fd",
+                "environ",
+                "root",
+                "kill",
+                "tgkill",
+                "pidfd_send_signal",
+                "prlimit",
+                "setpriority",
+            ] {
                 assert!(own.contains(&attempt), "{attempt} on its own child: {report:?}");
             }
             until_empty(&daemon).await;

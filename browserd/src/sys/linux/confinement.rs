@@ -59,9 +59,8 @@ impl Confinement {
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let pid = u64::from(std::process::id());
     let group = u64::try_from(nix::unistd::getpgrp().as_raw()).unwrap_or_default();
-    let equals = |argument, value| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
-    };
+    let equals =
+        |argument, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     let when = |conditions: Vec<SeccompCondition>| SeccompRule::new(conditions);
     let mut rules = BTreeMap::new();
     for call in [

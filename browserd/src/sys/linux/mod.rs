@@ -29,9 +29,8 @@ pub(super) fn kill_with_parent(parent: u32) -> io::Result<()> {
 /// the child reports that it could not be executed.
 pub(super) fn close_on_exec_from(first: RawFd) -> io::Result<()> {
     // SAFETY: this call takes integers only. The raw call is used because older C libraries have no wrapper.
-    let marked = unsafe {
-        libc::syscall(libc::SYS_close_range, first, libc::c_int::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let marked =
+        unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_int::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if marked < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -29,7 +29,8 @@ fn spec() -> CloneSpec {
             disk_bytes: Some(1 << 33),
             ..Limits::default()
         },
-        secret: None, warm_up: false,
+        secret: None,
+        warm_up: false,
     }
 }
 

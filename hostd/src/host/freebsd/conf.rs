@@ -234,7 +234,8 @@ mod tests {
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
-            secret: None, warm_up: false,
+            secret: None,
+            warm_up: false,
         };
         let text = rc_conf(&slots, &spec, &style());
         for line in ["browserd_listen=\"10.87.64.16:8080\"", "ifconfig_e0b_bt001=\"inet 10.87.64.16/22\""] {

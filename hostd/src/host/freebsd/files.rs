@@ -192,6 +192,9 @@ mod tests {
         assert!(written.symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read_to_string(written).unwrap(), "ours\n");
         assert!(!temp.path().join(UNFINISHED).exists());
+        folder.write_secret("secret", "x").unwrap();
+        let mode = temp.path().join("secret").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o400, "only root reads a secret");
         symlink(&victim, temp.path().join("browserd.pid")).unwrap();
         assert!(folder.read("browserd.pid", 32).is_err());
         assert!(folder.is_link("browserd.pid").unwrap() && !folder.is_link("rc.conf").unwrap());
