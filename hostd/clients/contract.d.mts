@@ -40,7 +40,7 @@ export interface CreateResult {
   clone: CloneInfo;
   /** True when this call renewed the lease of an existing clone. */
   renewed: boolean;
-  /** The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. Only this result contains it. None for a clone without browserd. */
+  /** The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. The URL `cdp_endpoint` contains it; nothing else does. None for a clone without browserd. */
   secret?: CloneSecret;
 }
 
@@ -105,7 +105,7 @@ export interface StageTiming {
   seconds: number;
 }
 
-/** What a clone's browserd requires of its callers. `Debug` does not show it. */
+/** What a clone's browserd requires of its callers. */
 export type CloneSecret = string;
 
 /** Result of `browser-clone-destroy`. */

@@ -13,8 +13,8 @@ pub struct CreateResult {
     pub clone: CloneInfo,
     /// True when this call renewed the lease of an existing clone.
     pub renewed: bool,
-    /// The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. Only
-    /// this result contains it. None for a clone without browserd.
+    /// The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. The URL
+    /// `cdp_endpoint` contains it; nothing else does. None for a clone without browserd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<CloneSecret>,
 }

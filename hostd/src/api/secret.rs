@@ -8,7 +8,8 @@ use std::ops::Deref;
 /// The number of random bytes; each is two hexadecimal digits.
 const BYTES: usize = 32;
 
-/// What a clone's browserd requires of its callers. `Debug` does not show it.
+/// What a clone's browserd requires of its callers.
+// Its Debug output does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(extend("pattern" = "^[0-9a-f]{64}$"))]
