@@ -15,8 +15,11 @@ pub fn write(path: &Path) {
 /// Its report, from the text with which browserd says that its browser does not start.
 pub fn parse(text: &str) -> BTreeMap<String, String> {
     let lines = text.trim_end().split("; ").filter_map(|line| line.split_once(' '));
-    let report: BTreeMap<String, String> =
-        lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect();
+    let mut report = BTreeMap::new();
+    for (name, rest) in lines {
+        // A log may repeat the lines, cut.
+        report.entry(name.to_owned()).or_insert_with(|| rest.to_owned());
+    }
     for name in ["browserd", "child", "descriptors"] {
         assert!(report.contains_key(name), "no line {name} in {text}");
     }
