@@ -34,17 +34,22 @@ pub const PORT: u16 = 8088;
 /// Run the body in a private machine: the calling test is started once more inside of it.
 pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
     assert!(nix::unistd::geteuid().is_root(), "these tests need root: run them with sudo");
-    if std::env::var_os(INSIDE).is_some() {
-        return body(&Lab::new());
+    if let Some(proof) = std::env::var_os(INSIDE) {
+        body(&Lab::new());
+        return fs::write(proof, test).expect("the proof that the body ran");
     }
+    let proof = tempfile::NamedTempFile::new().expect("a file");
     let status = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(std::env::current_exe().expect("a path"))
         .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
+        .env(INSIDE, proof.path())
         .status()
         .expect("unshare (util-linux) can be started");
     assert!(status.success(), "{test} failed inside its private machine: {status}");
+    // A wrong name runs no test, which the test program reports as success.
+    let ran = fs::read_to_string(proof.path()).expect("the proof");
+    assert_eq!(ran, test, "no test ran: its name, with its modules, is another one");
 }
 
 /// Run a command of the fixture.

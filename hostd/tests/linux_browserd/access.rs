@@ -25,7 +25,7 @@ async fn created(client: &Client, id: &str, home: &Home) -> CreateResult {
 
 #[test]
 fn only_the_owner_gets_the_secret_and_nobody_is_served_without_it() {
-    in_private_machine("only_the_owner_gets_the_secret_and_nobody_is_served_without_it", |lab| {
+    in_private_machine("access::only_the_owner_gets_the_secret_and_nobody_is_served_without_it", |lab| {
         let home = home_with(lab, &browserd());
         block_on(async {
             let daemon = home.start().await;
@@ -152,7 +152,7 @@ async fn play(browser: &Browserd, (name, trick): (&str, &str), url: &str) -> Str
 
 #[test]
 fn a_page_that_leads_a_tab_to_browserd_shows_nothing() {
-    in_private_machine("a_page_that_leads_a_tab_to_browserd_shows_nothing", |lab| {
+    in_private_machine("access::a_page_that_leads_a_tab_to_browserd_shows_nothing", |lab| {
         let home = home_with(lab, &browserd());
         block_on(async {
             let daemon = home.start().await;
@@ -205,7 +205,7 @@ fn a_page_that_leads_a_tab_to_browserd_shows_nothing() {
 /// The same stand-in as in browserd's tests, inside of the sandbox that hostd makes.
 #[test]
 fn code_in_chromiums_place_cannot_touch_browserd() {
-    in_private_machine("code_in_chromiums_place_cannot_touch_browserd", |lab| {
+    in_private_machine("access::code_in_chromiums_place_cannot_touch_browserd", |lab| {
         // Not in /tmp, which is the sandbox's own.
         let folder = tempfile::Builder::new().prefix("stand-in").tempdir_in("/var/tmp").unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
