@@ -260,6 +260,7 @@ struct Api {
     child: Child,
     stream: BufReader<TcpStream>,
     address: SocketAddr,
+    secret: browserd::Secret,
     opened: Option<String>,
 }
 
@@ -269,7 +270,10 @@ impl Api {
         own(&data);
         let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
         command.args(["--listen", "127.0.0.1:0", "--chromium", chromium, "--data-dir"]).arg(&data);
-        let child = as_user(&mut command).env_clear().env("PATH", "/usr/bin:/bin").spawn().unwrap();
+        command.args(["--secret-fd", "0"]).stdin(Stdio::piped());
+        let mut child = as_user(&mut command).env_clear().env("PATH", "/usr/bin:/bin").spawn().unwrap();
+        let secret = browserd::Secret::random().unwrap();
+        child.stdin.take().unwrap().write_all(secret.as_str().as_bytes()).unwrap();
         let end = Instant::now() + Duration::from_secs(60);
         let address: SocketAddr = loop {
             assert!(Instant::now() < end, "browserd does not listen");
@@ -283,7 +287,7 @@ impl Api {
             stream.set_nodelay(true).unwrap();
             BufReader::new(stream)
         };
-        let mut api = Self { child, stream: connect(), address, opened: None };
+        let mut api = Self { child, stream: connect(), address, secret, opened: None };
         while api.request("GET", "/readyz", "").0 != 200 {
             assert!(Instant::now() < end, "browserd is not ready");
             std::thread::sleep(Duration::from_millis(20));
@@ -293,8 +297,10 @@ impl Api {
 
     fn request(&mut self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
             self.address,
+            self.secret.as_str(),
             body.len()
         );
         self.stream.get_mut().write_all(head.as_bytes()).unwrap();
@@ -329,7 +335,7 @@ impl Api {
     }
 
     fn chromium_pid(&mut self) -> u64 {
-        self.request("GET", "/healthz", "").1["browser_pid"].as_u64().unwrap()
+        self.request("GET", "/v1/health", "").1["browser_pid"].as_u64().unwrap()
     }
 
     fn memory(&self) -> (u64, u64) {

@@ -5,11 +5,12 @@
 
 use crate::api::error::{ErrorBody, ErrorDetail};
 use crate::api::types::*;
+use crate::secret::Secret;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -47,6 +48,7 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct Client {
     address: SocketAddr,
+    secret: Secret,
     connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
@@ -95,19 +97,20 @@ calls! {
 }
 
 impl Client {
-    /// A client for the browserd at `address`. It connects at the first call.
-    pub fn new(address: SocketAddr) -> Self {
-        Self { address, connection: Mutex::new(None) }
+    /// A client for the browserd at `address` with this secret. It connects at the first call.
+    pub fn new(address: SocketAddr, secret: Secret) -> Self {
+        Self { address, secret, connection: Mutex::new(None) }
     }
 
     /// The state of browserd, also while the browser does not work.
     pub async fn health(&self) -> Result<Health, ClientError> {
-        self.probe("/healthz").await.map(|(_, health)| health)
+        self.call(Method::GET, "/v1/health", None::<&Nothing>).await
     }
 
     /// Whether pages can be opened.
     pub async fn ready(&self) -> Result<bool, ClientError> {
-        self.probe("/readyz").await.map(|(status, _)| status == StatusCode::OK)
+        let (status, _) = self.send(Method::GET, "/readyz", Bytes::new()).await?;
+        Ok(status == StatusCode::OK)
     }
 
     /// Versions and enabled features.
@@ -145,12 +148,6 @@ impl Client {
         self.call(Method::GET, "/v1/downloads", None::<&Nothing>).await
     }
 
-    async fn probe(&self, path: &str) -> Result<(StatusCode, Health), ClientError> {
-        let (status, body) = self.send(Method::GET, path, Bytes::new()).await?;
-        // The probes return the same body with every status.
-        serde_json::from_slice(&body).map(|health| (status, health)).map_err(ClientError::Response)
-    }
-
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -178,10 +175,14 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
+        let mut authorization = HeaderValue::from_str(&format!("Bearer {}", self.secret.as_str()))
+            .map_err(|error| self.failed(error))?;
+        authorization.set_sensitive(true);
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, self.address.to_string())
+            .header(AUTHORIZATION, authorization)
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(Full::new(body))
             .map_err(|error| self.failed(error))?;

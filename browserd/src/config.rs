@@ -25,6 +25,11 @@ pub struct Config {
     #[arg(long, env = "BROWSERD_PID_FILE")]
     pub pid_file: Option<PathBuf>,
 
+    /// Descriptor from which browserd reads its secret, until its end. Without it browserd makes a secret and writes it to
+    /// standard output with its address. (Arguments and environment variables are visible to other processes.)
+    #[arg(long, value_parser = parse_descriptor)]
+    pub secret_fd: Option<i32>,
+
     /// Addresses that may connect (repeat or separate by commas) [default: all].
     #[arg(long = "allow-peer", env = "BROWSERD_ALLOW_PEER", value_delimiter = ',')]
     pub allow_peers: Vec<IpAddr>,
@@ -110,6 +115,14 @@ impl Config {
     }
 }
 
+/// Standard output and standard error are in use.
+fn parse_descriptor(text: &str) -> Result<i32, String> {
+    match text.parse() {
+        Ok(number) if number == 0 || number > 2 => Ok(number),
+        _ => Err("expected the number of an open descriptor other than 1 and 2".into()),
+    }
+}
+
 fn parse_window(text: &str) -> Result<(u32, u32), String> {
     let parsed = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
     match parsed {
@@ -160,7 +173,11 @@ mod tests {
     }
 
     #[test]
-    fn dangerous_chromium_arguments_and_invalid_window_sizes_are_refused() {
+    fn dangerous_chromium_arguments_and_invalid_values_are_refused() {
+        for bad in ["1", "2", "-1", "x", ""] {
+            assert!(parse(&["--secret-fd", bad]).is_err(), "{bad}");
+        }
+        assert_eq!(parse(&["--secret-fd=3"]).unwrap().secret_fd, Some(3));
         for bad in
             ["--no-sandbox", "--No-Sandbox=1", "--remote-debugging-port=1", "--user-data-dir=/x", "x", "-x"]
         {

@@ -14,9 +14,11 @@ pub mod cdp;
 pub mod client;
 mod config;
 mod program;
+mod secret;
 mod server;
 mod sys;
 
 pub use api::error::with_causes;
 pub use config::Config;
-pub use program::{RunError, run};
+pub use program::{RunError, protect_process, run};
+pub use secret::{InvalidSecret, Secret};

@@ -2,6 +2,7 @@
 
 use crate::browser::supervisor::{Phase, Status, Supervisor};
 use crate::config::Config;
+use crate::secret::Secret;
 use crate::server::{App, serve};
 use crate::sys;
 use nix::fcntl::{Flock, FlockArg};
@@ -42,6 +43,9 @@ pub enum RunError {
         /// What failed.
         source: io::Error,
     },
+    /// The secret cannot be read or made.
+    #[error("cannot get the secret; --secret-fd names an open descriptor with a secret")]
+    Secret(#[source] io::Error),
     /// A system call failed.
     #[error("{what} failed")]
     System {
@@ -72,13 +76,22 @@ impl Drop for RunFile {
     }
 }
 
+/// Protects the secret and the browser's data from other processes of the same user, which is also Chromium's: none of them
+/// may trace this process, read its memory or take its descriptors. Called before anything else.
+pub fn protect_process() -> io::Result<()> {
+    sys::forbid_tracing()
+}
+
 /// Writes one line to standard output when the browser is ready, with the URL of raw CDP, or when it has failed. The parent
-/// process does not have to poll `/readyz`.
+/// process does not have to poll `/readyz`. The URLs contain the secret only if the parent process did not choose it.
 async fn announce(app: Arc<App>, address: std::net::SocketAddr) {
+    let secret = if app.config.secret_fd.is_some() { String::new() } else { app.secret_path() };
     let line = match app.supervisor.settled().await {
-        Status { phase: Phase::Ready, .. } if app.config.no_raw_cdp => format!("ready http://{address}\n"),
+        Status { phase: Phase::Ready, .. } if app.config.no_raw_cdp => {
+            format!("ready http://{address}{secret}\n")
+        }
         Status { phase: Phase::Ready, .. } => {
-            format!("ready http://{address} {}\n", app.raw_endpoint(&address.to_string()))
+            format!("ready http://{address}{secret} ws://{address}{secret}{}\n", app.raw_path())
         }
         Status { last_exit, .. } => {
             // Chromium's output may contain line breaks.
@@ -92,7 +105,21 @@ async fn announce(app: Arc<App>, address: std::net::SocketAddr) {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub async fn run(config: Config) -> Result<(), RunError> {
+pub fn run(config: Config) -> Result<(), RunError> {
+    // Before the runtime opens descriptors: one that was not passed must not be mistaken for one of the runtime's.
+    let secret = match config.secret_fd {
+        Some(number) => sys::take_descriptor(number).and_then(|held| Secret::read(File::from(held))),
+        None => Secret::random(),
+    };
+    let secret = secret.map_err(RunError::Secret)?;
+    // One thread: the work is I/O, memory stays small, and PR_SET_PDEATHSIG kills Chromium when the thread that started it
+    // ends.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| RunError::System { what: "starting the runtime", source })?;
+    runtime.block_on(run_in_runtime(config, secret))
+}
+
+async fn run_in_runtime(config: Config, secret: Secret) -> Result<(), RunError> {
     let system = |what| move |source| RunError::System { what, source };
     let folder = config.data_dir.clone();
     let in_folder = |source| RunError::DataFolder { folder: folder.clone(), source };
@@ -120,7 +147,7 @@ pub async fn run(config: Config) -> Result<(), RunError> {
 
     let config = Arc::new(config);
     let supervisor = Supervisor::new();
-    let app = App::new(config.clone(), supervisor.clone());
+    let app = App::new(config.clone(), supervisor.clone(), secret);
     let server = tokio::spawn(serve(app.clone(), listener));
     let browser = {
         let supervisor = supervisor.clone();

@@ -41,9 +41,10 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
     // An endless script: calls time out, the tab can be closed.
     let tab = client.open_tab(&NewTab::default()).await.unwrap().tab;
     client.navigate(&Navigate { wait_until: WaitUntil::Commit, ..to(site.url("/title?x")) }).await.unwrap();
-    let busy = Evaluate { timeout_ms: Some(500), ..script("setTimeout(() => { for (;;); }, 0); 1") };
-    client.evaluate(&busy).await.unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    client.evaluate(&script("setTimeout(() => { for (;;); }, 0); 1")).await.unwrap();
+    // Once a call has timed out, the script runs and never ends.
+    let alive = Evaluate { timeout_ms: Some(700), ..script("1") };
+    while client.evaluate(&alive).await.is_ok() {}
     let text = Text { timeout_ms: Some(700), tab: Some(tab.clone()), ..Default::default() };
     assert_eq!(code(client.text(&text).await), "timeout");
     let picture = Screenshot { timeout_ms: Some(700), tab: Some(tab.clone()), ..Default::default() };
@@ -63,15 +64,15 @@ async fn pages_that_crash_loop_or_use_much_memory_do_not_affect_other_tabs() {
             client.evaluate(&forever).await
         }
     });
-    wait("the call to run", || (browserd.get("/healthz").1["calls"] == 1).then_some(()));
+    wait("the call to run", || (browserd.health()["calls"] == 1).then_some(()));
     crash(&browserd, &tab.target_id).await;
     assert_eq!(code(waiting.await.unwrap()), "renderer_crashed");
     assert_eq!(
         code(client.text(&Text { tab: Some(tab.tab.clone()), ..Default::default() }).await),
         "renderer_crashed"
     );
-    let (status, health) = browserd.get("/healthz");
-    assert_eq!((status, health["renderer_crashes"].as_u64()), (200, Some(1)));
+    assert_eq!(browserd.health()["renderer_crashes"].as_u64(), Some(1));
+    assert_eq!(browserd.get("/healthz").0, 200);
     other_tab_works().await;
     let again = Navigate { tab: Some(tab.tab.clone()), ..to(site.url("/title?revived")) };
     assert_eq!(client.navigate(&again).await.unwrap().title, "revived");
@@ -153,15 +154,22 @@ async fn a_page_cannot_call_browserd() {
     let body = json!({"expression": "new Promise(() => 0)"}).to_string();
     let mut leaving = TcpStream::connect(address).unwrap();
     let head = format!(
-        "POST /v1/evaluate HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/evaluate HTTP/1.1\r\nhost: {address}\r\nauthorization: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        browserd.bearer(),
         body.len()
     );
     leaving.write_all((head + &body).as_bytes()).unwrap();
-    wait("the call to run", || (browserd.get("/healthz").1["calls"] == 1).then_some(()));
+    wait("the call to run", || (browserd.health()["calls"] == 1).then_some(()));
     drop(leaving);
-    wait("the call to be cancelled", || (browserd.get("/healthz").1["calls"] == 0).then_some(()));
-    // browserd closes idle connections after ten seconds; the client reconnects.
-    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    wait("the call to be cancelled", || (browserd.health()["calls"] == 0).then_some(()));
+    // browserd closes idle connections after ten seconds; the client reconnects. The client's connection is idle for longer
+    // than this new one.
+    let mut idle = TcpStream::connect(address).unwrap();
+    assert_eq!(
+        tokio::task::block_in_place(|| idle.read(&mut [0]).unwrap()),
+        0,
+        "an idle connection is closed"
+    );
     assert_eq!(client.tabs().await.unwrap().tabs.len(), 1);
 }
 
@@ -182,7 +190,9 @@ fn limits_and_access_rules_apply_to_callers() {
         (status, body["error"]["code"].as_str().unwrap_or("?").to_owned())
     };
     let host = browserd.address.to_string();
-    let json_headers = [("host", host.as_str()), ("content-type", "application/json")];
+    let bearer = browserd.bearer();
+    let secret = ("authorization", bearer.as_str());
+    let json_headers = [("host", host.as_str()), secret, ("content-type", "application/json")];
 
     let large = json!({"expression": "x".repeat(2000)});
     assert_eq!(error(browserd.post("/v1/evaluate", large)), (413, "request_too_large".into()));
@@ -200,15 +210,15 @@ fn limits_and_access_rules_apply_to_callers() {
     );
     assert_eq!(error(browserd.post("/v1/click", json!([]))), (400, "bad_request".into()));
     assert_eq!(error(browserd.request("POST", "/v1/click", &json_headers, "{")), (400, "bad_request".into()));
-    let text = [("host", host.as_str()), ("content-type", "text/plain")];
+    let text = [("host", host.as_str()), secret, ("content-type", "text/plain")];
     assert_eq!(
         error(browserd.request("POST", "/v1/click", &text, "{}")),
         (415, "unsupported_media_type".into())
     );
-    let page = [("host", host.as_str()), ("origin", "http://evil.example")];
+    let page = [("host", host.as_str()), secret, ("origin", "http://evil.example")];
     assert_eq!(error(browserd.request("GET", "/v1/tabs", &page, "")), (403, "forbidden_origin".into()));
     assert_eq!(
-        error(browserd.request("GET", "/v1/tabs", &[("host", "evil.example")], "")),
+        error(browserd.request("GET", "/v1/tabs", &[("host", "evil.example"), secret], "")),
         (403, "forbidden_origin".into())
     );
     let (_, answer) = browserd.get("/missing");
@@ -222,13 +232,13 @@ fn limits_and_access_rules_apply_to_callers() {
         .map(|_| {
             let mut stream = TcpStream::connect(browserd.address).unwrap();
             let head = format!(
-                "POST /v1/text HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
+                "POST /v1/text HTTP/1.1\r\nhost: {host}\r\nauthorization: {bearer}\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
             );
             stream.write_all(head.as_bytes()).unwrap();
             stream
         })
         .collect();
-    wait("both to run", || (browserd.get("/healthz").1["calls"] == 2).then_some(()));
+    wait("both to run", || (browserd.health()["calls"] == 2).then_some(()));
     assert_eq!(error(browserd.get("/v1/tabs")), (429, "too_many_calls".into()));
     assert_eq!(browserd.get("/readyz").0, 200);
     for stream in &mut waiting {

@@ -38,10 +38,10 @@ fn browserd_starts_confined_writes_its_files_and_stops_cleanly() {
         |name: &str| std::fs::read_to_string(data.join(name)).unwrap().trim().parse::<u32>().unwrap();
     assert_eq!(number("browserd.pid"), browserd.pid());
     let chromium = number("chromium.pid");
-    let (status, health) = browserd.get("/healthz");
+    let health = browserd.health();
     assert_eq!(
-        (status, health["status"].as_str(), health["browser_pid"].as_u64()),
-        (200, Some("ready"), Some(chromium.into()))
+        (health["status"].as_str(), health["browser_pid"].as_u64()),
+        (Some("ready"), Some(chromium.into()))
     );
     // There is no debugging port, Chromium's sandbox is on, and seccomp confines the renderer.
     let arguments = std::fs::read_to_string(format!("/proc/{chromium}/cmdline")).unwrap();
@@ -98,15 +98,16 @@ async fn a_killed_browser_is_reported_and_restarted_with_an_empty_profile() {
         let (client, url) = (browserd.client(), site.url("/slow"));
         async move { client.navigate(&to(url)).await }
     });
-    wait("the call to run", || (browserd.get("/healthz").1["calls"] == 1).then_some(()));
+    wait("the call to run", || (browserd.health()["calls"] == 1).then_some(()));
     let old: HashSet<u32> = browserd.processes().into_iter().collect();
-    let first = browserd.get("/healthz").1["browser_pid"].as_u64().unwrap() as u32;
+    let first = browserd.health()["browser_pid"].as_u64().unwrap() as u32;
     signal(first, Signal::SIGKILL);
     assert_eq!(code(slow.await.unwrap()), "browser_gone");
     let health = wait("the restart", || {
-        let (status, health) = browserd.get("/readyz");
-        (status == 200 && health["browser_pid"] != first).then_some(health)
+        let health = browserd.health();
+        (health["status"] == "ready" && health["browser_pid"] != first).then_some(health)
     });
+    assert_eq!(browserd.get("/readyz").0, 200);
     assert_eq!((health["restarts"].as_u64(), health["status"].as_str()), (Some(1), Some("ready")));
     assert!(health["last_exit"].as_str().unwrap().contains("signal 9"), "{health}");
     let left: Vec<u32> = browserd.processes().into_iter().filter(|pid| old.contains(pid)).collect();
@@ -117,14 +118,13 @@ async fn a_killed_browser_is_reported_and_restarted_with_an_empty_profile() {
     // Above the restart limit the browser stays down; browserd still responds.
     for _ in 0..2 {
         let pid = wait("the browser", || {
-            let (_, health) = browserd.get("/healthz");
+            let health = browserd.health();
             health["browser_pid"].as_u64().filter(|_| health["status"] == "ready")
         });
         signal(pid as u32, Signal::SIGKILL);
-        wait("its end to be noticed", || (browserd.get("/healthz").1["browser_pid"] != pid).then_some(()));
+        wait("its end to be noticed", || (browserd.health()["browser_pid"] != pid).then_some(()));
     }
-    let health =
-        wait("the failed state", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503)).1;
+    let health = browserd.wait_failed();
     assert_eq!(health["status"], "failed");
     assert_eq!(code(client.tabs().await), "browser_not_ready");
     assert!(!client.ready().await.unwrap());
@@ -138,7 +138,7 @@ fn a_killed_browserd_leaves_no_process_and_can_start_again() {
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     let mut browserd = Browserd::ready(&[]);
     let uid = browserd.uid;
-    let group = browserd.get("/healthz").1["browser_pid"].as_i64().unwrap() as i32;
+    let group = browserd.health()["browser_pid"].as_i64().unwrap() as i32;
     assert!(browserd.processes().len() > 3);
     signal(browserd.pid(), Signal::SIGKILL);
     browserd.child.wait().unwrap();
@@ -146,14 +146,14 @@ fn a_killed_browserd_leaves_no_process_and_can_start_again() {
     let orphans = nix::unistd::Pid::from_raw(-group);
     while nix::sys::wait::waitpid(orphans, None).is_ok() {}
     browserd.start_again();
-    assert_eq!(browserd.get("/healthz").1["restarts"], 0);
+    assert_eq!(browserd.health()["restarts"], 0);
     assert!(browserd.stop().success());
 }
 
 #[test]
 fn a_frozen_browser_is_killed_within_the_stop_timeout() {
     let mut browserd = Browserd::ready(&["--stop-timeout-ms", "900"]);
-    let pid = browserd.get("/healthz").1["browser_pid"].as_u64().unwrap() as u32;
+    let pid = browserd.health()["browser_pid"].as_u64().unwrap() as u32;
     // A frozen process does not handle SIGTERM; only SIGKILL ends it.
     signal(pid, Signal::SIGSTOP);
     assert!(browserd.stop().success());
@@ -163,14 +163,12 @@ fn a_frozen_browser_is_killed_within_the_stop_timeout() {
 #[test]
 fn a_browser_that_cannot_start_is_reported_with_the_reason() {
     let browserd = Browserd::start_with(Path::new("/bin/false"), &["--max-restarts", "1"]);
-    let (_, health) =
-        wait("the failed state", || Some(browserd.get("/healthz")).filter(|(status, _)| *status == 503));
+    let health = browserd.wait_failed();
     assert!(health["last_exit"].as_str().unwrap().contains("exit status 1"), "{health}");
     let line = browserd.status_line();
     assert!(line.starts_with("failed ") && line.contains("exit status 1"), "{line}");
     let missing = Browserd::start_with(Path::new("/nonexistent/chromium"), &["--max-restarts", "0"]);
-    let (_, health) =
-        wait("the failed state", || Some(missing.get("/healthz")).filter(|(status, _)| *status == 503));
+    let health = missing.wait_failed();
     assert!(health["last_exit"].as_str().unwrap().contains("/nonexistent/chromium"), "{health}");
     assert_eq!(missing.get("/v1/tabs").0, 503);
     assert!(chromium().exists());
@@ -283,7 +281,9 @@ async fn cookies_are_set_and_exported_and_not_shared_between_browsers() {
 
 fn post_cookies(browserd: &Browserd, body: &str) -> (u16, String) {
     let host = browserd.address.to_string();
-    let headers = [("host", host.as_str()), ("content-type", "application/json")];
+    let bearer = browserd.bearer();
+    let headers =
+        [("host", host.as_str()), ("authorization", bearer.as_str()), ("content-type", "application/json")];
     let (status, answer) = browserd.request("POST", "/v1/cookies", &headers, body);
     (status, answer.to_string())
 }

@@ -5,7 +5,7 @@ use crate::output::{CommandOutput, Failure, Output};
 use crate::progress::Steps;
 use crate::remote::Remote;
 use crate::text::{Table, Tone, ago, clean, seconds};
-use hostd::api::{CloneInfo, CreateParams, Limits, RequestId, StageTiming};
+use hostd::api::{CloneInfo, CreateParams, CreateResult, Limits, RequestId, StageTiming};
 use hostd::client::ClientError;
 use std::fmt::Write;
 
@@ -44,7 +44,7 @@ pub(crate) async fn run(
         error => error.into(),
     })?;
 
-    let mut text = describe(&result.clone);
+    let mut text = describe(&result);
     if !steps.seen() {
         text.push_str(&stages(output, &result.clone.stages));
     }
@@ -58,7 +58,8 @@ pub(crate) fn random_request() -> RequestId {
     format!("hostctl-{}", uuid::Uuid::new_v4().simple()).parse().expect("letters, digits and a dash")
 }
 
-fn describe(clone: &CloneInfo) -> String {
+fn describe(result: &CreateResult) -> String {
+    let clone = &result.clone;
     let mut text = String::new();
     let mut line = |key: &str, value: &str| {
         let _ = writeln!(text, "{key:<11}{}", clean(value));
@@ -74,6 +75,9 @@ fn describe(clone: &CloneInfo) -> String {
     line("address", &address(clone));
     if let Some(endpoint) = &clone.endpoint {
         line("endpoint", endpoint);
+    }
+    if let Some(secret) = &result.secret {
+        line("secret", secret.as_str());
     }
     if let Some(endpoint) = &clone.cdp_endpoint {
         line("raw CDP", endpoint);

@@ -6,7 +6,7 @@ use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
 use crate::text::clean;
 use crate::visit::visit;
-use hostd::api::{CreateParams, DestroyParams, ErrorCode};
+use hostd::api::{CreateParams, CreateResult, DestroyParams, ErrorCode};
 use serde_json::json;
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +24,10 @@ pub(crate) async fn run(remote: &Remote, output: &Output, args: DemoArgs) -> Res
     }
     let client = remote.client().await?;
     output.note("creating a clone");
-    let clone = client.create(CreateParams::new(random_request())).await?.clone;
+    let CreateResult { clone, secret, .. } = client.create(CreateParams::new(random_request())).await?;
     let endpoint = clone.endpoint.clone().unwrap_or_default();
     output.note(&format!("loading {} in {} at {}", clean(&args.url), clone.name, clean(&endpoint)));
-    let visited = visit(&endpoint, &args.url).await;
+    let visited = visit(&endpoint, secret.as_ref(), &args.url).await;
     // The clone is destroyed even when the page failed.
     output.note("destroying the clone");
     let clone_id = clone

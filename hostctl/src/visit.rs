@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use browserd::api::types::{Navigate, Screenshot};
 use browserd::client::Client;
-use hostd::api::StageTiming;
+use hostd::api::{CloneSecret, StageTiming};
 use std::time::{Duration, Instant};
 
 /// How long each call to the browser may take.
@@ -22,17 +22,19 @@ pub(crate) struct Visit {
     pub(crate) stages: Vec<StageTiming>,
 }
 
-/// Load `url` in the browser behind `endpoint`. The error text says which step failed.
-pub(crate) async fn visit(endpoint: &str, url: &str) -> Result<Visit, String> {
+/// Load `url` in the browser behind `endpoint`; browserd requires the secret. The error text says which step failed.
+pub(crate) async fn visit(endpoint: &str, secret: Option<&CloneSecret>, url: &str) -> Result<Visit, String> {
     match endpoint.strip_prefix("http://") {
-        Some(address) => by_browserd(address, url).await,
+        Some(address) => by_browserd(address, secret, url).await,
         None => by_socket(endpoint, url).await,
     }
 }
 
-async fn by_browserd(address: &str, url: &str) -> Result<Visit, String> {
+async fn by_browserd(address: &str, secret: Option<&CloneSecret>, url: &str) -> Result<Visit, String> {
+    let secret = secret.ok_or("hostd returned no secret for the clone's browserd")?;
+    let secret = secret.as_str().parse().map_err(|error| format!("{error}"))?;
     let address = address.trim_end_matches('/').parse().map_err(|error| format!("{address}: {error}"))?;
-    let client = Client::new(address);
+    let client = Client::new(address, secret);
     let milliseconds = TIMEOUT.as_millis() as u64;
     let navigate =
         Navigate { url: Some(url.to_owned()), timeout_ms: Some(milliseconds), ..Navigate::default() };

@@ -40,6 +40,8 @@ export interface CreateResult {
   clone: CloneInfo;
   /** True when this call renewed the lease of an existing clone. */
   renewed: boolean;
+  /** The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. The URL `cdp_endpoint` contains it; nothing else does. None for a clone without browserd. */
+  secret?: CloneSecret;
 }
 
 /** One clone. */
@@ -60,9 +62,9 @@ export interface CloneInfo {
   ip: string;
   /** Its IPv6 address, if pool.subnet6 is set. */
   ip6?: string;
-  /** The address of its browser service, once it is ready. */
+  /** The address of its browser service, once it is ready; in a list only for the owner and for operators. */
   endpoint?: string;
-  /** Its raw CDP endpoint, for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`. It is valid for this clone only: a later clone with the same address refuses it. */
+  /** Its raw CDP endpoint, for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`. The URL contains the clone's secret, so only the owner gets it. It is valid for this clone only: a later clone with the same address refuses it. */
   cdp_endpoint?: string;
   /** The template's snapshot it was cloned from. */
   snapshot?: SnapshotName;
@@ -102,6 +104,9 @@ export interface StageTiming {
   /** Its duration. */
   seconds: number;
 }
+
+/** What a clone's browserd requires of its callers. */
+export type CloneSecret = string;
 
 /** Result of `browser-clone-destroy`. */
 export interface DestroyResult {

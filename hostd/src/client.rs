@@ -7,6 +7,7 @@
 //!
 //! let client = Client::connect("/run/hostd/hostd.sock").await?;
 //! let made = client.create(CreateParams::new("task-7".parse().unwrap())).await?;
+//! // browserd requires `made.secret`; `made.clone.cdp_endpoint` is a URL that contains it.
 //! println!("{} answers at {:?}", made.clone.name, made.clone.endpoint);
 //! # Ok(())
 //! # }

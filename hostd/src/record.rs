@@ -3,7 +3,9 @@
 //! A record holds the intent, never existence, which is found by inspecting the host. A slot is claimed by creating its
 //! record, which only one caller can do.
 
-use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
+use crate::api::{
+    CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant,
+};
 use crate::clock::Stamp;
 use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,10 @@ pub struct Record {
     pub slot: Slot,
     /// Its identity.
     pub clone_id: CloneId,
+    /// What its browserd requires of callers; none for an orphan that was adopted in order to be removed, and for a clone of
+    /// an earlier version of hostd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<CloneSecret>,
     /// The request that created or bound it. `None` for a member of the warm pool, and for an orphan that was adopted to be
     /// removed.
     pub request_id: Option<RequestId>,
@@ -57,7 +63,7 @@ pub enum Phase {
         flavor: Flavor,
         /// Where its browser service answers, if it has one.
         endpoint: Option<String>,
-        /// Its raw CDP, if it has any.
+        /// Its raw CDP, if it has any, without the secret.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
         /// The version of its template at that time, as the host reported it.
@@ -67,7 +73,7 @@ pub enum Phase {
     Ready {
         /// Where its browser service answers.
         endpoint: String,
-        /// Its raw CDP, if it has any.
+        /// Its raw CDP, if it has any, without the secret.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
         /// How long the stages of its create took. Of a bind only those before the thaw, which runs while this is written.
@@ -317,6 +323,7 @@ fn read(path: &Path, slot: Slot) -> StoredRecord {
 mod tests {
     use super::*;
     use crate::config::PoolConfig;
+    use std::os::unix::fs::PermissionsExt;
 
     fn pool() -> Slots {
         Slots::new(&PoolConfig::default()).unwrap()
@@ -328,6 +335,7 @@ mod tests {
             version: Record::VERSION,
             slot: Slot::new(number).unwrap(),
             clone_id: CloneId::random(),
+            secret: Some(CloneSecret::random()),
             request_id: Some("r".parse().unwrap()),
             tenant: Some("t".parse().unwrap()),
             owner_uid: Some(3),
@@ -370,6 +378,16 @@ mod tests {
         }
         let (_, found) = Store::open(dir.path(), &pool()).unwrap();
         assert_eq!(found, expected);
+        for entry in fs::read_dir(dir.path().join("records")).unwrap() {
+            let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "a record contains a secret");
+        }
+        assert!(!format!("{found:?}").contains(record_secret(&found)), "and does not show it");
+    }
+
+    fn record_secret(found: &BTreeMap<Slot, StoredRecord>) -> &str {
+        let Some(StoredRecord::Record(record)) = found.values().next() else { panic!("a record") };
+        record.secret.as_ref().expect("a secret").as_str()
     }
 
     #[test]

@@ -36,8 +36,12 @@ fn a_clone_is_created_and_destroyed() {
         assert_eq!(clone.name.as_str(), "browsertask001");
         assert_eq!(clone.state, CloneState::Ready);
         assert_eq!(clone.endpoint.as_deref(), Some("http://10.87.64.16:8080"));
-        let raw = "ws://10.87.64.16:8080/devtools/browser/browsertask001";
-        assert_eq!(clone.cdp_endpoint.as_deref(), Some(raw));
+        let secret = created.secret.clone().expect("a secret");
+        let raw = format!("ws://10.87.64.16:8080/{}/devtools/browser/browsertask001", secret.as_str());
+        assert_eq!(clone.cdp_endpoint.as_deref(), Some(raw.as_str()));
+        assert!(!format!("{created:?}").contains(secret.as_str()), "the secret is not shown");
+        let renewed = rig.create("one").await.unwrap();
+        assert_eq!((renewed.renewed, renewed.secret), (true, Some(secret)), "the owner gets it again");
         assert_eq!(clone.owner_uid, Some(1000));
         assert_eq!(clone.deadline_seconds_left, Some(1800));
         let stages: Vec<&str> = clone.stages.iter().map(|stage| stage.stage.as_str()).collect();
@@ -280,11 +284,23 @@ fn a_late_destroy_cannot_destroy_the_next_clone() {
 fn only_the_owner_or_an_operator_may_use_a_clone() {
     on_paused_time(async {
         let rig = Rig::new().await;
-        let clone = rig.create("mine").await.unwrap().clone;
+        let created = rig.create("mine").await.unwrap();
+        let secret = created.secret.expect("a secret");
+        let clone = created.clone;
         let error = rig.engine.destroy(&caller(1001), params(&clone), None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::Denied);
         let seen = |uid| rig.engine.list(&caller(uid), &ListParams::default()).clones.remove(0);
         assert_eq!(seen(1000).clone_id, clone.clone_id);
+        assert_eq!(seen(1000).cdp_endpoint, clone.cdp_endpoint);
+        // An operator may destroy the clone, but not use its browser.
+        let listed = rig.engine.list(&operator(), &ListParams::default());
+        let text = serde_json::to_string(&listed).unwrap();
+        assert!(!text.contains(secret.as_str()), "{text}");
+        let operators = &listed.clones[0];
+        assert_eq!((&operators.clone_id, &operators.endpoint), (&clone.clone_id, &clone.endpoint));
+        assert_eq!(operators.cdp_endpoint, None);
+        let text = serde_json::to_string(&rig.engine.list(&caller(1001), &ListParams::default())).unwrap();
+        assert!(!text.contains(secret.as_str()), "{text}");
         let others = seen(1001);
         assert_eq!((others.clone_id, others.request_id), (None, None));
         assert_eq!((others.endpoint, others.cdp_endpoint), (None, None));

@@ -31,6 +31,8 @@ macro_rules! codes {
 codes! {
     /// The request is invalid.
     BadRequest "bad_request" BAD_REQUEST false "Correct the request; /openapi.json describes every call."
+    /// The call does not present the secret.
+    Unauthorized "unauthorized" UNAUTHORIZED false "Send Authorization: Bearer SECRET, or put /SECRET before the path; hostd returns the secret of a clone to its owner when it creates the clone."
     /// The path does not exist.
     NotFound "not_found" NOT_FOUND false "/openapi.json lists every path."
     /// The path does not support this method.

@@ -30,6 +30,9 @@ pub fn document() -> Value {
                 "content": { "application/json": { "schema": (operation.request_schema)(&mut generator) } },
             });
         }
+        if operation.public {
+            described["security"] = json!([]);
+        }
         if operation.path.contains("{tab}") {
             described["parameters"] = json!([{
                 "name": "tab", "in": "path", "required": true, "schema": { "type": "string" },
@@ -47,11 +50,14 @@ pub fn document() -> Value {
         "info": {
             "title": "browserd",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Controls the browser of a clone. /json/version returns the WebSocket URL of the raw CDP \
-                            endpoint for Playwright and Puppeteer.",
+            "description": "Controls the browser of a clone. Every call but the two probes needs the secret, as a Bearer \
+                            token or as the first part of the path (/SECRET/v1/tabs). /json/version returns the \
+                            WebSocket URL of the raw CDP endpoint for Playwright and Puppeteer.",
         },
+        "security": [{ "secret": [] }],
         "paths": paths,
         "components": {
+            "securitySchemes": { "secret": { "type": "http", "scheme": "bearer" } },
             "schemas": generator.take_definitions(true),
             "responses": {
                 "Error": {
@@ -98,6 +104,6 @@ mod tests {
         }
         let document = document();
         walk(&document, &document);
-        assert_eq!(document["paths"].as_object().unwrap().len(), 21);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 22);
     }
 }

@@ -37,7 +37,9 @@ pub struct Operation {
     pub summary: &'static str,
     /// Whether a body is expected.
     pub has_body: bool,
-    /// Whether it counts against the limit of concurrent calls. The two probes do not: they must always respond.
+    /// Whether it needs no secret. Only the two probes, which say yes or no.
+    pub public: bool,
+    /// Whether it counts against the limit of concurrent calls. The probes and the state do not: they must always respond.
     pub(crate) counted: bool,
     pub(crate) request_schema: fn(&mut SchemaGenerator) -> Schema,
     pub(crate) response_schema: fn(&mut SchemaGenerator) -> Schema,
@@ -123,6 +125,7 @@ where
         id,
         summary,
         has_body,
+        public: false,
         counted: true,
         request_schema: |generator| generator.subschema_for::<T>(),
         response_schema: |generator| generator.subschema_for::<R>(),
@@ -162,6 +165,12 @@ fn done() -> (StatusCode, Done) {
     (StatusCode::OK, Done { success: true })
 }
 
+/// The response of a probe.
+fn yes_or_no(success: bool) -> (StatusCode, Done) {
+    let status = if success { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Done { success })
+}
+
 fn health(app: &App) -> Health {
     let status = app.supervisor.status();
     let browser = app.supervisor.browser();
@@ -179,7 +188,8 @@ fn health(app: &App) -> Health {
 
 /// Every operation.
 pub fn operations() -> Vec<Operation> {
-    let probe = |operation: Operation| Operation { counted: false, ..operation };
+    let uncounted = |operation: Operation| Operation { counted: false, ..operation };
+    let probe = |operation: Operation| Operation { public: true, ..uncounted(operation) };
     vec![
         probe(operation(
             Method::GET,
@@ -187,9 +197,7 @@ pub fn operations() -> Vec<Operation> {
             "healthz",
             "Whether browserd works; 503 once the browser crashed too often and is no longer restarted",
             |call: Call<Nothing>| async move {
-                let failed = call.app.supervisor.status().phase == Phase::Failed;
-                let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-                Ok((status, health(&call.app)))
+                Ok(yes_or_no(call.app.supervisor.status().phase != Phase::Failed))
             },
         )),
         probe(operation(
@@ -197,11 +205,14 @@ pub fn operations() -> Vec<Operation> {
             "/readyz",
             "readyz",
             "Whether pages can be opened; 503 until then",
-            |call: Call<Nothing>| async move {
-                let ready = call.app.supervisor.status().phase == Phase::Ready;
-                let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-                Ok((status, health(&call.app)))
-            },
+            |call: Call<Nothing>| async move { Ok(yes_or_no(call.app.supervisor.status().phase == Phase::Ready)) },
+        )),
+        uncounted(operation(
+            Method::GET,
+            "/v1/health",
+            "health",
+            "The state of browserd and of the browser",
+            |call: Call<Nothing>| async move { Ok((StatusCode::OK, health(&call.app))) },
         )),
         operation(
             Method::GET,

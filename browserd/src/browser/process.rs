@@ -72,6 +72,8 @@ pub(crate) enum StartError {
     Folder { folder: PathBuf, source: io::Error },
     #[error("cannot create the debugging pipe")]
     Pipe(#[source] io::Error),
+    #[error("cannot confine Chromium: on Linux, browserd needs Landlock ABI 6 (Linux 6.12)")]
+    Confine(#[source] io::Error),
     #[error("cannot start {}", program.display())]
     Spawn { program: PathBuf, source: io::Error },
     #[error("cannot write {}", file.display())]
@@ -114,7 +116,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = sys::spawn_with_pipe(&mut command, chromium_end)
+        let confinement = sys::Confinement::prepare().map_err(StartError::Confine)?;
+        let mut child = sys::spawn_with_pipe(&mut command, chromium_end, confinement)
             .map_err(|source| StartError::Spawn { program: config.chromium.clone(), source })?;
         let file = config.data_dir.join("chromium.pid");
         std::fs::write(&file, format!("{}\n", child.id()))

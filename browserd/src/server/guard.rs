@@ -1,18 +1,44 @@
 //! Access control.
 //!
-//! The packet filter decides which hosts can reach browserd. It cannot stop pages in the clone's own browser, which share
-//! its network: a page could send requests to browserd's address, open its WebSocket, or reach it through DNS rebinding.
-//! Browsers add headers to such requests that the control plane never sends, so requests with these headers are refused.
+//! The packet filter decides which hosts can reach browserd. It cannot stop the clone's own browser, which shares browserd's
+//! network: a page could navigate a tab to browserd's address, send requests to it, open its WebSocket, or reach it through
+//! DNS rebinding. Therefore connections from the machine's own addresses are closed before a byte is read. A browserd that
+//! listens on loopback has only such peers; there the secret and the checks of the headers refuse pages.
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::config::Config;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
 use hyper::{Method, Request};
-use std::net::{IpAddr, SocketAddr};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// Whether the address may connect.
-pub(super) fn peer_allowed(config: &Config, peer: SocketAddr) -> bool {
-    config.allow_peers.is_empty() || config.allow_peers.contains(&peer.ip().to_canonical())
+/// Why a connection from `peer` to `local` is closed at once, if it is.
+pub(super) fn refuse_peer(config: &Config, peer: SocketAddr, local: SocketAddr) -> Option<&'static str> {
+    if !config.allow_peers.is_empty() && !config.allow_peers.contains(&peer.ip().to_canonical()) {
+        return Some("the address is not allowed");
+    }
+    if !config.listen.ip().is_loopback() && is_own(peer, local) {
+        return Some("the address is this machine's own, so the browser may have sent it");
+    }
+    None
+}
+
+/// Whether the peer's address is one of this machine: loopback, the address that was connected to, or any other to which
+/// a socket can be bound. An error that says nothing about the address counts as yes.
+fn is_own(peer: SocketAddr, local: SocketAddr) -> bool {
+    let address = peer.ip().to_canonical();
+    if address.is_loopback() || address == local.ip().to_canonical() {
+        return true;
+    }
+    let free_port = match (address, peer) {
+        // The scope of a link-local address is needed.
+        (IpAddr::V6(_), SocketAddr::V6(mut peer)) => {
+            peer.set_port(0);
+            SocketAddr::V6(peer)
+        }
+        (address, _) => SocketAddr::new(address, 0),
+    };
+    !matches!(UdpSocket::bind(free_port), Err(error) if error.kind() == ErrorKind::AddrNotAvailable)
 }
 
 /// Refuses requests that may come from a web page.
@@ -106,13 +132,39 @@ mod tests {
         assert_eq!(check(&[("host", "::1"), length, json]), Ok(()));
     }
 
+    fn refused(extra: &[&str], peer: &str, local: &str) -> bool {
+        refuse_peer(&config(extra), peer.parse().unwrap(), local.parse().unwrap()).is_some()
+    }
+
     #[test]
     fn peers_are_allowed_by_address() {
-        let peer = |text: &str| text.parse::<SocketAddr>().unwrap();
-        assert!(peer_allowed(&config(&[]), peer("192.0.2.1:5")));
-        let config = config(&["--allow-peer", "192.0.2.1"]);
-        assert!(peer_allowed(&config, peer("192.0.2.1:5")));
-        assert!(peer_allowed(&config, peer("[::ffff:192.0.2.1]:5")));
-        assert!(!peer_allowed(&config, peer("127.0.0.1:5")));
+        assert!(!refused(&[], "192.0.2.1:5", "192.0.2.9:80"));
+        let only = ["--allow-peer", "192.0.2.1"];
+        assert!(!refused(&only, "192.0.2.1:5", "192.0.2.9:80"));
+        assert!(!refused(&only, "[::ffff:192.0.2.1]:5", "192.0.2.9:80"));
+        assert!(refused(&only, "127.0.0.1:5", "127.0.0.1:80"));
+    }
+
+    #[test]
+    fn own_addresses_are_refused_unless_browserd_listens_on_loopback() {
+        for listen in ["192.0.2.9:80", "0.0.0.0:80", "[::]:80", "[2001:db8::9]:80"] {
+            let listen = ["--listen", listen];
+            for (peer, local) in [
+                ("192.0.2.9:5", "192.0.2.9:80"),
+                ("127.0.0.1:5", "192.0.2.9:80"),
+                ("127.9.9.9:5", "192.0.2.9:80"),
+                ("[::1]:5", "[2001:db8::9]:80"),
+                ("[2001:db8::9]:5", "[2001:db8::9]:80"),
+                ("[::ffff:127.0.0.1]:5", "[::ffff:192.0.2.9]:80"),
+                ("[::ffff:192.0.2.9]:5", "[::ffff:192.0.2.9]:80"),
+                ("192.0.2.9:5", "[::ffff:192.0.2.9]:80"),
+            ] {
+                assert!(refused(&listen, peer, local), "{listen:?}: {peer} to {local}");
+            }
+            assert!(!refused(&listen, "192.0.2.1:5", "192.0.2.9:80"));
+            assert!(!refused(&listen, "[2001:db8::1]:5", "[2001:db8::9]:80"));
+        }
+        assert!(!refused(&["--listen", "127.0.0.1:80"], "127.0.0.1:5", "127.0.0.1:80"));
+        assert!(!refused(&["--listen", "[::1]:80"], "[::1]:5", "[::1]:80"));
     }
 }

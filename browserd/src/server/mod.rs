@@ -1,5 +1,6 @@
 //! The HTTP/1.1 server: access control, limits and routing.
 
+mod auth;
 mod guard;
 mod raw;
 
@@ -9,16 +10,20 @@ use crate::api::operations::{Operation, OperationResponse, operations};
 use crate::browser::Browser;
 use crate::browser::supervisor::Supervisor;
 use crate::config::Config;
+use crate::secret::Secret;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -36,8 +41,12 @@ pub(crate) struct App {
     operations: Vec<Operation>,
     calls: Semaphore,
     connections: Arc<Semaphore>,
+    /// What every call but the probes must present.
+    secret: Secret,
     /// The last part of the raw endpoint's path. It identifies this browserd; it is not a secret.
     raw_id: String,
+    /// Whether a refused connection was logged. A page could cause any number of them, so only the first is.
+    refusal_logged: AtomicBool,
 }
 
 impl std::fmt::Debug for App {
@@ -47,12 +56,14 @@ impl std::fmt::Debug for App {
 }
 
 impl App {
-    pub(crate) fn new(config: Arc<Config>, supervisor: Arc<Supervisor>) -> Arc<Self> {
+    pub(crate) fn new(config: Arc<Config>, supervisor: Arc<Supervisor>, secret: Secret) -> Arc<Self> {
         Arc::new(Self {
             calls: Semaphore::new(config.max_calls),
             connections: Arc::new(Semaphore::new(config.max_connections)),
             operations: operations(),
             raw_id: uuid::Uuid::new_v4().to_string(),
+            refusal_logged: AtomicBool::new(false),
+            secret,
             config,
             supervisor,
         })
@@ -70,9 +81,22 @@ impl App {
         })
     }
 
-    /// The URL of raw CDP, with the host name that the caller used.
-    pub(crate) fn raw_endpoint(&self, host: &str) -> String {
-        format!("ws://{host}/devtools/browser/{}", self.raw_id)
+    /// The path of raw CDP, without the secret.
+    pub(crate) fn raw_path(&self) -> String {
+        format!("{}{}", raw::PATH, self.raw_id)
+    }
+
+    /// The first part of a path for clients that only take a URL.
+    pub(crate) fn secret_path(&self) -> String {
+        format!("/{}", self.secret.as_str())
+    }
+
+    /// The path that a call asks for, without the secret. `None`: the path needs the secret and the call does not present it.
+    fn allowed_path<B>(&self, request: &Request<B>) -> Option<String> {
+        let path = request.uri().path();
+        let authenticated = auth::authenticated_path(&self.secret, request.headers(), path);
+        let public = || self.operations.iter().any(|operation| operation.public && operation.path == path);
+        authenticated.or_else(|| public().then_some(path)).map(str::to_owned)
     }
 
     pub(crate) fn running_calls(&self) -> usize {
@@ -93,8 +117,12 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener) {
                 continue;
             }
         };
-        if !guard::peer_allowed(&app.config, peer) {
-            tracing::warn!(peer = %peer.ip(), "refused a connection: the address is not allowed");
+        // Without a local address the peer has disconnected already.
+        let Ok(local) = stream.local_addr() else { continue };
+        if let Some(why) = guard::refuse_peer(&app.config, peer, local) {
+            if !app.refusal_logged.swap(true, Ordering::Relaxed) {
+                tracing::warn!(peer = %peer.ip(), why, "refused a connection; further ones are not logged");
+            }
             continue;
         }
         let app = app.clone();
@@ -126,8 +154,17 @@ async fn connection(app: Arc<App>, stream: TcpStream, peer: SocketAddr) {
 
 async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let started = Instant::now();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let response = route(&app, request).await.unwrap_or_else(|error| {
+    let method = request.method().clone();
+    let path = app.allowed_path(&request);
+    let routed = match &path {
+        Some(path) => route(&app, path, request).await,
+        None => guard::check_request(&app.config, &request).and_then(|()| {
+            Err(ApiError::new(ErrorCode::Unauthorized, "the call does not present this browserd's secret"))
+        }),
+    };
+    // A path that does not contain this browserd's secret may contain another one's.
+    let path = path.as_deref().unwrap_or("(not shown)");
+    let response = routed.unwrap_or_else(|error| {
         if error.code == ErrorCode::Internal {
             tracing::error!(%method, path, %error, "internal error");
         }
@@ -144,10 +181,13 @@ async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Full<Byt
     response
 }
 
-async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, ApiError> {
+async fn route(
+    app: &Arc<App>,
+    path: &str,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, ApiError> {
     guard::check_request(&app.config, &request)?;
-    let path = request.uri().path().to_owned();
-    match path.as_str() {
+    match path {
         "/openapi.json" if request.method() == Method::GET => {
             let json = serde_json::to_vec(&openapi::document())
                 .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
@@ -155,10 +195,10 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Fu
         }
         // Playwright requests the path with a trailing slash.
         "/json/version" | "/json/version/" => return raw::version(app, &request),
-        _ if path.starts_with("/devtools/browser/") => return raw::upgrade(app, request).await,
+        _ if path.starts_with(raw::PATH) => return raw::upgrade(app, path, request).await,
         _ => {}
     }
-    let candidates = app.operations.iter().filter(|operation| operation.matches(&path).is_some());
+    let candidates = app.operations.iter().filter(|operation| operation.matches(path).is_some());
     let operation = candidates.clone().find(|operation| operation.method == request.method());
     let Some(operation) = operation else {
         let methods: Vec<&str> = candidates.map(|operation| operation.method.as_str()).collect();
@@ -180,7 +220,7 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Fu
             return Err(ApiError::new(ErrorCode::TooManyCalls, message));
         }
     };
-    let tab = operation.matches(&path).flatten().map(str::to_owned);
+    let tab = operation.matches(path).flatten().map(str::to_owned);
     let body = read_body(app, request).await?;
     let OperationResponse { status, json } = (operation.run)(app.clone(), tab, body).await?;
     if json.len() > app.config.max_response {
@@ -220,6 +260,11 @@ fn failure(error: &ApiError) -> Response<Full<Bytes>> {
     let mut response = json_response(error.code.status(), json);
     if matches!(error.code.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if error.code == ErrorCode::Unauthorized {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        // Whoever guesses needs a connection for each guess.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -19,6 +19,9 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
+/// What the path of the WebSocket begins with.
+pub(super) const PATH: &str = "/devtools/browser/";
+
 fn refuse_if_disabled(app: &App) -> Result<(), ApiError> {
     if app.config.no_raw_cdp {
         return Err(ApiError::new(ErrorCode::RawCdpDisabled, "raw CDP is disabled"));
@@ -37,7 +40,8 @@ pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response
         "Protocol-Version": version.protocol_version,
         "User-Agent": version.user_agent,
         "V8-Version": version.js_version,
-        "webSocketDebuggerUrl": app.raw_endpoint(host),
+        // With the secret, because clients send no header with the URL. The caller has presented it.
+        "webSocketDebuggerUrl": format!("ws://{host}{}{}", app.secret_path(), app.raw_path()),
     });
     Ok(json_response(StatusCode::OK, body.to_string().into_bytes()))
 }
@@ -45,10 +49,11 @@ pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response
 /// Upgrades the connection to a WebSocket and serves it.
 pub(super) async fn upgrade(
     app: &Arc<App>,
+    path: &str,
     mut request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, ApiError> {
     refuse_if_disabled(app)?;
-    if request.uri().path().strip_prefix("/devtools/browser/") != Some(&app.raw_id) {
+    if path != app.raw_path() {
         return Err(ApiError::new(
             ErrorCode::NotFound,
             "the raw endpoint has another path; /json/version returns it",

@@ -1,5 +1,5 @@
-//! System-specific code and the calls that need `unsafe`: starting Chromium with the pipe as descriptors 3 and 4, and
-//! killing and reaping its process group.
+//! System-specific code and the calls that need `unsafe`: protecting browserd from other processes, starting Chromium
+//! confined and with the pipe as descriptors 3 and 4, and killing and reaping its process group.
 
 #![allow(unsafe_code)]
 
@@ -17,21 +17,47 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+pub(crate) use platform::Confinement;
+
+/// The first descriptor that Chromium does not get: after the standard ones and the pipe.
+const FIRST_CLOSED: RawFd = 5;
 /// Lowest number for the temporary duplicate of the pipe: above 3 and 4, so that dup2(2) cannot overwrite it.
 const SCRATCH: RawFd = 10;
+
+/// Forbids other processes of the same user to trace this process, to read its memory and to take its descriptors. This
+/// ends with exec(2).
+pub(crate) fn forbid_tracing() -> io::Result<()> {
+    platform::forbid_tracing()
+}
+
+/// Takes a descriptor that the parent process passed by its number. The caller guarantees that nothing else in this process
+/// owns it.
+pub(crate) fn take_descriptor(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_GETFD reads a flag of a descriptor; a closed number gives EBADF.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open (checked above) and, by this function's contract, not owned.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
 
 /// Makes orphans of the browser children of browserd, so that it can kill and reap them.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     platform::become_subreaper()
 }
 
-/// Starts `command` in its own process group, with `pipe` as descriptors 3 (for reading) and 4 (for writing). The kernel
-/// kills it when the calling thread ends, so this must be called on the main thread.
-pub(crate) fn spawn_with_pipe(command: &mut Command, pipe: OwnedFd) -> io::Result<Child> {
+/// Starts `command` in its own process group and confined, with `pipe` as descriptors 3 (for reading) and 4 (for writing)
+/// and no others but the standard ones. The kernel kills it when the calling thread ends, so this must be called on the
+/// main thread.
+pub(crate) fn spawn_with_pipe(
+    command: &mut Command,
+    pipe: OwnedFd,
+    confinement: Confinement,
+) -> io::Result<Child> {
     let parent = std::process::id();
     let raw = pipe.as_raw_fd();
     command.process_group(0);
@@ -40,7 +66,10 @@ pub(crate) fn spawn_with_pipe(command: &mut Command, pipe: OwnedFd) -> io::Resul
     unsafe {
         command.pre_exec(move || {
             platform::kill_with_parent(parent)?;
-            duplicate_pipe(raw)
+            // Before the pipe, which may take the number of one of its descriptors.
+            confinement.enter()?;
+            duplicate_pipe(raw)?;
+            platform::close_on_exec_from(FIRST_CLOSED)
         });
     }
     let child = command.spawn();

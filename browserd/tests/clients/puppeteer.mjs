@@ -4,11 +4,15 @@ import assert from "node:assert/strict";
 import puppeteer from "puppeteer-core";
 
 const [endpoint, site] = process.argv.slice(2);
-const connect = () => puppeteer.connect({ browserURL: endpoint, defaultViewport: null });
+// Puppeteer's browserURL drops the path and so the secret; the URL of the WebSocket keeps it.
+const { webSocketDebuggerUrl } = await (await fetch(endpoint + "/json/version")).json();
+const connect = () => puppeteer.connect({ browserWSEndpoint: webSocketDebuggerUrl, defaultViewport: null, protocolTimeout: 0 });
 const [first, second] = await Promise.all([connect(), connect()]);
 
 const work = async (browser, name) => {
   const page = await browser.newPage();
+  // The test's own limit ends it if it hangs; a busy machine may be arbitrarily slow.
+  page.setDefaultTimeout(0);
   await page.goto(site + "/form");
   await page.type("#mail", name + "@example.org");
   await Promise.all([page.waitForNavigation(), page.click("#send")]);
@@ -23,7 +27,6 @@ const [mine, other] = await Promise.all([work(first, "first"), work(second, "sec
 // A client cannot use another client's session.
 const session = await mine.createCDPSession();
 assert.equal((await session.send("Runtime.evaluate", { expression: "6 * 7" })).result.value, 42);
-const { webSocketDebuggerUrl } = await (await fetch(endpoint + "/json/version")).json();
 const answer = await new Promise((resolve, reject) => {
   import("puppeteer-core/internal/node/NodeWebSocketTransport.js").then(async ({ NodeWebSocketTransport }) => {
     const transport = await NodeWebSocketTransport.create(webSocketDebuggerUrl);

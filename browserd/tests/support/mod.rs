@@ -5,7 +5,9 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod site;
+pub mod stand_in;
 
+use browserd::Secret;
 use browserd::client::{Client, ClientError};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -20,8 +22,14 @@ use std::time::{Duration, Instant};
 /// Each browserd gets the next user id of this test process.
 static NEXT_UID: AtomicU32 = AtomicU32::new(0);
 
-/// Timeout for every wait, generous for busy machines.
-pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout for every wait and every call. It only ends tests that hang: a busy machine may be arbitrarily slow.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(240);
+const CALL_TIMEOUT_MS: &str = "240000";
+
+/// A user id that no other browserd of the tests has.
+pub fn next_uid() -> u32 {
+    *kernel::user_ids::of_test(std::process::id()).start() + NEXT_UID.fetch_add(1, Ordering::Relaxed)
+}
 
 /// The path of Chromium. Panics if it is not installed.
 pub fn chromium() -> PathBuf {
@@ -38,6 +46,7 @@ pub struct Browserd {
     pub address: SocketAddr,
     pub folder: tempfile::TempDir,
     pub uid: u32,
+    pub secret: Secret,
 }
 
 impl Browserd {
@@ -46,10 +55,18 @@ impl Browserd {
         Self::start_with(&chromium(), extra)
     }
 
+    /// Starts a browserd that makes its own secret.
+    pub fn start_own_secret() -> Self {
+        Self::start_in_new_folder(&chromium(), &[], None)
+    }
+
     pub fn start_with(chromium: &Path, extra: &[&str]) -> Self {
+        Self::start_in_new_folder(chromium, extra, Some(Secret::random().unwrap()))
+    }
+
+    fn start_in_new_folder(chromium: &Path, extra: &[&str], secret: Option<Secret>) -> Self {
         let root = nix::unistd::geteuid().is_root();
-        let first = *kernel::user_ids::of_test(std::process::id()).start();
-        let uid = first + NEXT_UID.fetch_add(1, Ordering::Relaxed);
+        let uid = next_uid();
         let folder = tempfile::Builder::new().prefix("browserd-test-").tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let data = folder.path().join("data");
@@ -58,15 +75,17 @@ impl Browserd {
         if root {
             chown(&data, Some(uid), Some(uid)).unwrap();
         }
-        let (child, address) = spawn(&data, uid, chromium, extra, log);
-        Self { child, address, folder, uid }
+        let (child, address) = spawn(&data, uid, chromium, extra, log, secret.as_ref());
+        // The caller reads a secret that browserd made from its ready line.
+        let secret = secret.unwrap_or_else(|| Secret::random().unwrap());
+        Self { child, address, folder, uid, secret }
     }
 
     /// Starts browserd again in the same folder.
     pub fn start_again(&mut self) {
         let _ = std::fs::remove_file(self.data().join("browserd.address"));
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log);
+        (self.child, self.address) = spawn(&self.data(), self.uid, &chromium(), &[], log, Some(&self.secret));
         self.wait_ready();
     }
 
@@ -97,7 +116,7 @@ impl Browserd {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(self.address)
+        Client::new(self.address, self.secret.clone())
     }
 
     pub fn log(&self) -> String {
@@ -117,8 +136,32 @@ impl Browserd {
         raw_request(self.address, method, path, headers, body)
     }
 
+    /// The header that presents the secret.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.secret.as_str())
+    }
+
+    /// The URL for clients that send no header.
+    pub fn url(&self) -> String {
+        format!("http://{}/{}", self.address, self.secret.as_str())
+    }
+
     pub fn get(&self, path: &str) -> (u16, Value) {
-        self.request("GET", path, &[("host", &self.address.to_string())], "")
+        let host = self.address.to_string();
+        self.request("GET", path, &[("host", &host), ("authorization", &self.bearer())], "")
+    }
+
+    /// The state of browserd and its browser.
+    pub fn health(&self) -> Value {
+        let (status, health) = self.get("/v1/health");
+        assert_eq!(status, 200, "{health}");
+        health
+    }
+
+    /// Waits until the health probe says no, and returns the state.
+    pub fn wait_failed(&self) -> Value {
+        wait("the failed state", || (self.get("/healthz").0 == 503).then_some(()));
+        self.health()
     }
 
     pub fn post(&self, path: &str, body: Value) -> (u16, Value) {
@@ -126,7 +169,7 @@ impl Browserd {
         self.request(
             "POST",
             path,
-            &[("host", &host), ("content-type", "application/json")],
+            &[("host", &host), ("authorization", &self.bearer()), ("content-type", "application/json")],
             &body.to_string(),
         )
     }
@@ -163,25 +206,37 @@ impl Drop for Browserd {
     }
 }
 
-fn spawn(data: &Path, uid: u32, chromium: &Path, extra: &[&str], log: std::fs::File) -> (Child, SocketAddr) {
+fn spawn(
+    data: &Path,
+    uid: u32,
+    chromium: &Path,
+    extra: &[&str],
+    log: std::fs::File,
+    secret: Option<&Secret>,
+) -> (Child, SocketAddr) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_browserd"));
     command
         .args(["--listen", "127.0.0.1:0"])
+        .args(secret.iter().flat_map(|_| ["--secret-fd", "0"]))
         .arg("--chromium")
         .arg(chromium)
         .arg("--data-dir")
         .arg(data)
+        .args(["--default-timeout-ms", CALL_TIMEOUT_MS, "--start-timeout-ms", CALL_TIMEOUT_MS])
         .args(extra)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("BROWSERD_LOG", "trace")
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(std::fs::File::create(data.with_file_name("stdout")).unwrap())
         .stderr(log);
     if nix::unistd::geteuid().is_root() {
         command.uid(uid).gid(uid);
     }
     let mut child = command.spawn().expect("browserd starts");
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(secret.map_or("", |secret| secret.as_str()).as_bytes()).unwrap();
+    drop(stdin);
     let address = wait("browserd to listen", || {
         if let Some(status) = child.try_wait().unwrap() {
             let log = std::fs::read_to_string(data.with_file_name("log")).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! One clone: its state, limits and timings.
 
 use super::ids::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
+use super::secret::SecretUrl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -116,13 +117,15 @@ pub struct CloneInfo {
     /// Its IPv6 address, if pool.subnet6 is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip6: Option<Ipv6Addr>,
-    /// The address of its browser service, once it is ready.
+    /// The address of its browser service, once it is ready; in a list only for the owner and for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Its raw CDP endpoint, for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`. It is valid for this
-    /// clone only: a later clone with the same address refuses it.
+    /// Its raw CDP endpoint, for Playwright's `connectOverCDP` or Puppeteer's `browserWSEndpoint`. The URL contains the
+    /// clone's secret, so only the owner gets it. It is valid for this clone only: a later clone with the same address
+    /// refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cdp_endpoint: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub cdp_endpoint: Option<SecretUrl>,
     /// The template's snapshot it was cloned from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotName>,

@@ -10,6 +10,7 @@ pub mod method;
 pub mod openrpc;
 pub mod params;
 pub mod results;
+pub mod secret;
 pub mod status;
 
 pub use clone::{CloneInfo, CloneState, Launch, Limits, StageTiming};
@@ -23,4 +24,5 @@ pub use results::{
     CreateResult, DestroyResult, ForceUnmountResult, ListResult, Progress, ProgressState, ReapLine,
     ReapReason, ReapResult,
 };
+pub use secret::{CloneSecret, InvalidSecret, SecretUrl};
 pub use status::{EgressHealth, Finding, Flavor, PoolMember, PoolStatus, Severity, StatusResult};

@@ -2,6 +2,7 @@
 
 use super::clone::{CloneInfo, StageTiming};
 use super::ids::{CloneId, CloneName, ProgressToken};
+use super::secret::CloneSecret;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,10 @@ pub struct CreateResult {
     pub clone: CloneInfo,
     /// True when this call renewed the lease of an existing clone.
     pub renewed: bool,
+    /// The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. The URL
+    /// `cdp_endpoint` contains it; nothing else does. None for a clone without browserd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<CloneSecret>,
 }
 
 /// Result of `browser-clone-destroy`.

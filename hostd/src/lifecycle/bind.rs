@@ -79,6 +79,8 @@ impl<H: Host> Parts<H> {
             && self.host.host.can_change_limits(&record.limits, &request.limits)
             && in_time
             && !broken
+            // A member of an earlier version of hostd has none, and everybody could use its browser.
+            && record.secret.is_some()
     }
 }
 

@@ -50,7 +50,7 @@ impl<H: Host> SlotWorker<H> {
         if left.is_some_and(|left| left < self.parts.interval()) {
             self.parts.wake.notify_one();
         }
-        CreateResult { clone: self.parts.describe(ready, true), renewed: false }
+        self.parts.create_result(ready, false)
     }
 
     /// Run these steps, each as soon as the steps it waits for are done. The steps of a member of the warm pool run one by

@@ -6,7 +6,9 @@ use super::progress::Progress;
 use super::slot_task::{CreateOutcome, SlotWorker};
 use super::step::Step;
 use super::teardown::TeardownEnd;
-use crate::api::{CloneId, ErrorCode, Launch, Limits, RequestId, RpcError, SnapshotName, Tenant};
+use crate::api::{
+    CloneId, CloneSecret, ErrorCode, Launch, Limits, RequestId, RpcError, SnapshotName, Tenant,
+};
 use crate::clock::Moment;
 use crate::host::Host;
 use crate::record::{Phase, Record};
@@ -37,6 +39,7 @@ impl CloneRequest {
             version: Record::VERSION,
             slot,
             clone_id: CloneId::random(),
+            secret: Some(CloneSecret::random()),
             request_id: self.request_id.clone(),
             tenant: self.tenant.clone(),
             owner_uid: self.owner_uid,

@@ -279,12 +279,12 @@ impl<H: Host> SlotWorker<H> {
                     saved.map_err(|error| state_unavailable(&parts.config, &error))?;
                     parts.wake.notify_one();
                 }
-                let mut clone = parts.describe(&record, true);
+                let mut result = parts.create_result(&record, true);
                 if let Some((CloneState::Broken, problem)) = parts.registry.read().assessed.get(&self.slot())
                 {
-                    (clone.state, clone.problem) = (CloneState::Broken, problem.clone());
+                    (result.clone.state, result.clone.problem) = (CloneState::Broken, problem.clone());
                 }
-                Ok(Some(CreateResult { clone, renewed: true }))
+                Ok(Some(result))
             }
             // A member of the warm pool has no request, so it is never found by one.
             Phase::Destroying { was_ready: false, .. } | Phase::Creating | Phase::Pooled { .. } => {

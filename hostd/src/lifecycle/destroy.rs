@@ -178,6 +178,7 @@ impl<H: Host> SlotWorker<H> {
             version: Record::VERSION,
             slot: self.slot(),
             clone_id,
+            secret: None,
             request_id: None,
             tenant: None,
             owner_uid: None,

@@ -324,6 +324,7 @@ pub fn spec(record: &Record, slots: &Slots) -> CloneSpec {
         clone_id: record.clone_id.clone(),
         snapshot: record.snapshot.clone(),
         limits: record.limits,
+        secret: record.secret.clone(),
         warm_up: false,
     }
 }

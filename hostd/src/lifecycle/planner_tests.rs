@@ -1,7 +1,7 @@
 //! The rules as a table: for every kind of slot, what is decided and why.
 
 use super::*;
-use crate::api::{Flavor, Launch, Limits, SnapshotName};
+use crate::api::{CloneSecret, Flavor, Launch, Limits, SnapshotName};
 use crate::clock::Stamp;
 use crate::config::PoolConfig;
 use crate::host::{Identity, ObservedJail, ObservedNetwork, ObservedStorage};
@@ -72,6 +72,7 @@ impl Host {
             version: Record::VERSION,
             slot: slot(number),
             clone_id: id('a'),
+            secret: Some(CloneSecret::random()),
             request_id: Some("request".parse().unwrap()),
             tenant: None,
             owner_uid: Some(7),

@@ -3,11 +3,33 @@
 use super::entry::{Caller, LifecycleStatus};
 use super::parts::Parts;
 use super::registry::RegistryState;
-use crate::api::{CloneInfo, CloneState, ListParams, ListResult, PoolMember, PoolStatus};
+use crate::api::{
+    CloneInfo, CloneState, CreateResult, ListParams, ListResult, PoolMember, PoolStatus, SecretUrl,
+};
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Who looks at a clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Viewer {
+    /// May drive its browser, so they get its secret.
+    Owner,
+    /// May destroy it.
+    Operator,
+    Other,
+}
+
+impl Viewer {
+    fn new(caller: &Caller, record: &Record) -> Viewer {
+        match (caller.uid.is_some() && caller.uid == record.owner_uid, caller.operator) {
+            (true, _) => Viewer::Owner,
+            (false, true) => Viewer::Operator,
+            (false, false) => Viewer::Other,
+        }
+    }
+}
 
 impl<H: Host> Parts<H> {
     /// `browser-clone-list`.
@@ -18,7 +40,7 @@ impl<H: Host> Parts<H> {
         for (slot, (state, problem)) in states(&registry, &busy) {
             let record = registry.records.get(&slot);
             let mut info = match record {
-                Some(record) => self.describe(record, caller.operator || record.owner_uid == caller.uid),
+                Some(record) => self.describe(record, Viewer::new(caller, record)),
                 None => self.describe_unrecorded(slot),
             };
             info.state = state;
@@ -80,8 +102,17 @@ impl<H: Host> Parts<H> {
         })
     }
 
-    /// One record as a caller sees it. `own`: the caller may act on the clone.
-    pub(super) fn describe(&self, record: &Record, own: bool) -> CloneInfo {
+    /// The result of a create, for the owner of the clone.
+    pub(super) fn create_result(&self, record: &Record, renewed: bool) -> CreateResult {
+        let clone = self.describe(record, Viewer::Owner);
+        // The browser's own socket, of a clone without browserd, needs no secret.
+        let has_browserd = clone.endpoint.as_deref().is_some_and(|at| at.starts_with("http://"));
+        CreateResult { clone, renewed, secret: record.secret.clone().filter(|_| has_browserd) }
+    }
+
+    /// One record as a caller sees it.
+    fn describe(&self, record: &Record, viewer: Viewer) -> CloneInfo {
+        let own = viewer != Viewer::Other;
         let names = self.slots.names(record.slot);
         let now = self.clock.now();
         let (endpoint, cdp_endpoint, stages, launch) = match &record.phase {
@@ -107,7 +138,10 @@ impl<H: Host> Parts<H> {
             ip: names.ip,
             ip6: names.ip6,
             endpoint: endpoint.filter(|_| own),
-            cdp_endpoint: cdp_endpoint.filter(|_| own),
+            cdp_endpoint: match (cdp_endpoint, &record.secret) {
+                (Some(url), Some(secret)) if viewer == Viewer::Owner => Some(SecretUrl::new(&url, secret)),
+                _ => None,
+            },
             snapshot: Some(record.snapshot.clone()),
             limits: Some(record.limits),
             limits_not_kept: self.host.host.limits_not_kept(&record.limits),

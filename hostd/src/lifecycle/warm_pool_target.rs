@@ -34,6 +34,9 @@ pub(super) fn why_not_wanted(
     {
         return Some("it was made for another configuration".into());
     }
+    if record.secret.is_none() {
+        return Some("it was made by an earlier version of hostd".into());
+    }
     if target.template.as_ref().is_some_and(|now| now != template) {
         return Some("its template changed since".into());
     }

@@ -24,6 +24,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const INSIDE: &str = "HOSTD_TEST_INSIDE";
+/// The process id of the test outside of its private machine.
+const OUTSIDE: &str = "HOSTD_TEST_OUTSIDE";
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A public address in the namespace that plays the Internet. The range is reserved for documentation.
@@ -35,23 +37,29 @@ pub const PORT: u16 = 8088;
 /// Run the body in a private machine: the calling test is started again inside of it.
 pub fn in_private_machine(test: &str, body: impl FnOnce(&Lab)) {
     assert!(nix::unistd::geteuid().is_root(), "these tests need root: run them with sudo");
-    if std::env::var_os(INSIDE).is_some() {
-        return body(&Lab::new());
+    if let Some(proof) = std::env::var_os(INSIDE) {
+        body(&Lab::new());
+        return fs::write(proof, test).expect("the proof that the body ran");
     }
+    let proof = tempfile::NamedTempFile::new().expect("a file");
     let status = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(std::env::current_exe().expect("a path"))
         .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
-        .env(INSIDE, std::process::id().to_string())
+        .env(INSIDE, proof.path())
+        .env(OUTSIDE, std::process::id().to_string())
         .status()
         .expect("unshare (util-linux) can be started");
     assert!(status.success(), "{test} failed inside its private machine: {status}");
+    // A wrong name runs no test, which the test program reports as success.
+    let ran = fs::read_to_string(proof.path()).expect("the proof");
+    assert_eq!(ran, test, "no test ran: its name, with its modules, is another one");
 }
 
 /// The `pool.uid_base` of this test's daemon. The ids belong to the test's process outside of its private machine, because
 /// user ids are the same inside and outside: a hostd on this machine and other tests have others.
 pub fn uid_base() -> u32 {
-    let outside = std::env::var(INSIDE).ok().and_then(|process| process.parse().ok());
+    let outside = std::env::var(OUTSIDE).ok().and_then(|process| process.parse().ok());
     *kernel::user_ids::of_test(outside.unwrap_or_else(std::process::id)).start()
 }
 

@@ -29,6 +29,7 @@ fn spec() -> CloneSpec {
             disk_bytes: Some(1 << 33),
             ..Limits::default()
         },
+        secret: None,
         warm_up: false,
     }
 }

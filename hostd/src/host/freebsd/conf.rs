@@ -8,7 +8,11 @@
 //! JAILS/browsertask001/settings.conf    boot="off": only hostd starts clones
 //! JAILS/browsertask001/root/etc/rc.conf       browserd's settings
 //! JAILS/browsertask001/root/etc/resolv.conf   the one resolver
+//! JAILS/browsertask001/root/etc/browserd.secret   browserd's secret, for root only
 //! ```
+//!
+//! browserd's rc.d script opens the file with the secret as root, removes it, and passes the descriptor to browserd. The
+//! jail has no other process at that time.
 //!
 //! `exec.start` is four short commands instead of `/etc/rc`, which takes 90 % of a stock jail's start time. There is no
 //! `exec.stop`: the service is stopped before the jail, and jail(8) itself sends SIGTERM and, after `stop.timeout`, SIGKILL.
@@ -24,6 +28,8 @@ use std::path::{Path, PathBuf};
 
 /// browserd's name in rc.d.
 pub(super) const SERVICE: &str = "browserd";
+/// The file with browserd's secret, in the jail's /etc. The rc.d script removes it.
+const SECRET: &str = "browserd.secret";
 /// How long each command of a start may take. browserd's rc.d waits until it listens.
 const EXEC_TIMEOUT: u32 = 30;
 /// How long jail(8) waits between SIGTERM and SIGKILL. hostd has ended the processes before.
@@ -69,7 +75,11 @@ pub(super) fn write(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> H
     let inside = |error| failed(&root(names), error);
     let etc = folder.enter("root").and_then(|root| root.enter("etc")).map_err(inside)?;
     etc.write("rc.conf", &rc_conf(slots, spec, style)).map_err(inside)?;
-    etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)
+    etc.write("resolv.conf", &resolv_conf(style)).map_err(inside)?;
+    match &spec.secret {
+        Some(secret) => etc.write_secret(SECRET, secret.as_str()).map_err(inside),
+        None => etc.remove(SECRET).map_err(inside),
+    }
 }
 
 /// The clone's identity as the jail's `host.hostuuid`, which only the host can set.
@@ -224,6 +234,7 @@ mod tests {
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
+            secret: None,
             warm_up: false,
         };
         let text = rc_conf(&slots, &spec, &style());

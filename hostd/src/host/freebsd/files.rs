@@ -89,12 +89,22 @@ impl Folder {
         checked(held, name)
     }
 
-    /// Write a file atomically: readers see the old or the new content, and a link is replaced.
+    /// Write a file that everybody may read.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), UnsafeFile> {
+        self.write_with_mode(name, text, 0o644)
+    }
+
+    /// Write a file that only root may read.
+    pub(super) fn write_secret(&self, name: &str, text: &str) -> Result<(), UnsafeFile> {
+        self.write_with_mode(name, text, 0o400)
+    }
+
+    /// Write a file atomically: readers see the old or the new content, and a link is replaced.
+    fn write_with_mode(&self, name: &str, text: &str, mode: libc::mode_t) -> Result<(), UnsafeFile> {
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut attempt = 1;
         let file = loop {
-            match openat(&self.held, UNFINISHED, flags, Mode::from_bits_truncate(0o644)) {
+            match openat(&self.held, UNFINISHED, flags, Mode::from_bits_truncate(mode)) {
                 Ok(file) => break file,
                 // Left by a crash, or part of the template.
                 Err(Errno::EEXIST) if attempt < ATTEMPTS => self.remove(UNFINISHED)?,
@@ -182,6 +192,9 @@ mod tests {
         assert!(written.symlink_metadata().unwrap().is_file());
         assert_eq!(std::fs::read_to_string(written).unwrap(), "ours\n");
         assert!(!temp.path().join(UNFINISHED).exists());
+        folder.write_secret("secret", "x").unwrap();
+        let mode = temp.path().join("secret").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o400, "only root reads a secret");
         symlink(&victim, temp.path().join("browserd.pid")).unwrap();
         assert!(folder.read("browserd.pid", 32).is_err());
         assert!(folder.is_link("browserd.pid").unwrap() && !folder.is_link("rc.conf").unwrap());

@@ -250,7 +250,7 @@ impl Host for FreebsdHost {
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         // The jail's exec.start has started it.
-        self.0.wait_ready(&spec.names).await
+        self.0.wait_ready(spec).await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {

@@ -7,7 +7,8 @@ use super::errors::{Complaint, classify, command_failed, digits};
 use super::files::Folder;
 use super::processes::{self, Process};
 use super::{FreebsdState, commands, conf, jails};
-use crate::host::{HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint, chain};
+use crate::api::CloneSecret;
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint, chain};
 use crate::slot::SlotNames;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -188,7 +189,8 @@ impl FreebsdState {
     }
 
     /// Wait until browserd is ready, and read its raw CDP endpoint.
-    pub(super) async fn wait_ready(&self, names: &SlotNames) -> HostResult<ServiceEndpoint> {
+    pub(super) async fn wait_ready(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
+        let names = &spec.names;
         let address = self.address(names);
         let mut pause = FIRST_PAUSE;
         let wait = async {
@@ -196,7 +198,7 @@ impl FreebsdState {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            raw_cdp(address, REQUEST_TIMEOUT).await
+            raw_cdp(address, spec.secret.as_ref(), REQUEST_TIMEOUT).await
         };
         match tokio::time::timeout(self.step_limit(), wait).await {
             Ok(cdp_endpoint) => Ok(ServiceEndpoint { endpoint: format!("http://{address}"), cdp_endpoint }),
@@ -224,17 +226,18 @@ async fn ask(address: SocketAddr, path: &str, timeout: Duration) -> std::io::Res
     status(&answer).ok_or_else(|| std::io::Error::from(std::io::ErrorKind::InvalidData))
 }
 
-/// The raw CDP endpoint that browserd reports, if any.
-async fn raw_cdp(address: SocketAddr, timeout: Duration) -> Option<String> {
+/// The raw CDP endpoint that browserd reports, if any, without the secret.
+async fn raw_cdp(address: SocketAddr, secret: Option<&CloneSecret>, timeout: Duration) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Version {
         web_socket_debugger_url: String,
     }
-    let answer = converse(address, "/json/version", timeout, is_whole).await.ok()?;
+    let prefix = format!("/{}", secret?.as_str());
+    let answer = converse(address, &format!("{prefix}/json/version"), timeout, is_whole).await.ok()?;
     let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &answer[end + 4..])?;
     let said: Version = serde_json::from_slice(body).ok().filter(|_| status(&answer) == Some(200))?;
-    cdp_endpoint(address, &said.web_socket_debugger_url)
+    cdp_endpoint(address, &said.web_socket_debugger_url.replacen(&prefix, "", 1))
 }
 
 /// Whether a response has its whole body, as its header says.
@@ -375,9 +378,12 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let own = format!("ws://{address}/devtools/browser/5e6d-1");
+        let secret = CloneSecret::random();
+        let with_secret = format!("ws://{address}/{}/devtools/browser/5e6d-1", secret.as_str());
         let named =
             |url: &str| format!("HTTP/1.1 200 OK\r\nX: y\r\n\r\n{{\"webSocketDebuggerUrl\":\"{url}\"}}");
         let cases = [
+            (named(&with_secret), Some(own.clone())),
             (named(&own), Some(own.clone())),
             (named("ws://192.0.2.1:8080/devtools/browser/5e6d-1"), None),
             (named(&format!("{own}/../x")), None),
@@ -391,10 +397,11 @@ mod tests {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = [0; 512];
                 let length = stream.read(&mut request).await.unwrap();
-                assert!(request[..length].starts_with(b"GET /json/version HTTP/1.1\r\n"));
+                let asked = format!("GET /{}/json/version HTTP/1.1\r\n", secret.as_str());
+                assert!(request[..length].starts_with(asked.as_bytes()));
                 stream.write_all(answer.as_bytes()).await.unwrap();
             };
-            let (said, ()) = tokio::join!(raw_cdp(address, REQUEST_TIMEOUT), answering);
+            let (said, ()) = tokio::join!(raw_cdp(address, Some(&secret), REQUEST_TIMEOUT), answering);
             assert_eq!(said, expected, "{answer}");
         }
     }

@@ -129,7 +129,7 @@ impl Host for LinuxHost {
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
-        jail::start_service(self.0.run(&spec.names), spec.names.name.as_str(), &spec.clone_id).await
+        jail::start_service(self.0.run(&spec.names), spec).await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {

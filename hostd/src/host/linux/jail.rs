@@ -23,7 +23,7 @@ use super::files;
 use super::mount_isolation::MountIsolation;
 use super::supervisor::{BROWSERD, Orders, SupervisorReply, SupervisorRequest, last_lines, printable};
 use crate::api::CloneId;
-use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
 use lock::LockHolder;
 use serde::Deserialize;
 use std::fs::File;
@@ -240,15 +240,17 @@ impl Drop for StartingSupervisor {
 }
 
 /// Tell the supervisor to start the service and wait until it is ready.
-pub(super) async fn start_service(run: PathBuf, name: &str, id: &CloneId) -> HostResult<ServiceEndpoint> {
+pub(super) async fn start_service(run: PathBuf, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
     let what = ErrorContext {
-        object: format!("service of {name}"),
+        object: format!("service of {}", spec.names.name),
         hint: "see hostd's log; hostctl doctor checks the host",
     };
     let ask = async {
         let stream = tokio::net::UnixStream::connect(run.join(CONTROL)).await?;
         let (read, mut write) = stream.into_split();
-        let mut line = serde_json::to_vec(&SupervisorRequest::Start { clone_id: id.clone() })?;
+        let start =
+            SupervisorRequest::Start { clone_id: spec.clone_id.clone(), secret: spec.secret.clone() };
+        let mut line = serde_json::to_vec(&start)?;
         line.push(b'\n');
         tokio::io::AsyncWriteExt::write_all(&mut write, &line).await?;
         let mut reply = Vec::new();

@@ -7,6 +7,7 @@
 use super::Orders;
 use super::output::{OutputLog, printable};
 use super::service::{ServiceError, io_error};
+use crate::api::CloneSecret;
 use crate::host::{self, linux::jail};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 const HOME: &str = "/home/browser";
 const DATA: &str = "/home/browser/data";
 const PROGRAM: &str = "/run/browserd";
+/// The descriptor from which browserd reads its secret.
+const SECRET: i32 = 3;
 const TEMPORARY_BYTES: u64 = 512 << 20;
 /// How long it may take until its browser can open pages. Longer than any machine needs: hostd's timeout of a step
 /// (`lifecycle.step_timeout_seconds`) is shorter, and hostd then ends this process.
@@ -56,6 +59,7 @@ pub(super) fn start(
     program: &Path,
     address: SocketAddr,
     log: &Arc<OutputLog>,
+    secret: Option<&CloneSecret>,
 ) -> Result<Started, ServiceError> {
     let mut began = Instant::now();
     let mut took = Vec::new();
@@ -82,6 +86,7 @@ pub(super) fn start(
         format!("--listen={address}"),
         format!("--chromium={}", orders.browser.display()),
         format!("--data-dir={DATA}"),
+        format!("--secret-fd={SECRET}"),
     ];
     if orders.warm_up {
         arguments.push("--warm-up".into());
@@ -90,10 +95,12 @@ pub(super) fn start(
     let facts = HostFacts::gather(&policy)?;
     let plan = policy.plan(&facts, &program).map_err(sandbox::Error::from)?;
     note("plan");
+    let secret = pass_secret(secret).map_err(io_error("the clone's secret"))?;
     let pipe = || pipe2(OFlag::O_CLOEXEC).map_err(|error| io_error("a pipe")(error.into()));
     let ((ready_line, stdout), (errors, stderr)) = (pipe()?, pipe()?);
     let sandbox = Launch::new(plan)
         .network_namespace(network.into())
+        .descriptor(SECRET, secret)
         .stdout(Stdio::Descriptor(stdout))
         .stderr(Stdio::Descriptor(stderr))
         .spawn()?;
@@ -111,6 +118,14 @@ pub(super) fn start(
     log.note(format_args!("browserd as process {} with {proof:?}", sandbox.program_pid()));
     let cdp_endpoint = addresses.split(' ').find_map(|url| host::cdp_endpoint(address, url));
     Ok(Started { sandbox, cdp_endpoint, took })
+}
+
+/// The secret in a pipe: once browserd has read it, no descriptor in the sandbox contains it any more.
+fn pass_secret(secret: Option<&CloneSecret>) -> io::Result<OwnedFd> {
+    let secret = secret.ok_or_else(|| io::Error::other("hostd sent none"))?;
+    let (ours, theirs) = pipe2(OFlag::O_CLOEXEC)?;
+    File::from(theirs).write_all(secret.as_str().as_bytes())?;
+    Ok(ours)
 }
 
 fn policy(orders: &Orders, program: &Path, data: &Path) -> Policy {

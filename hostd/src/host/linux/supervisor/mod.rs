@@ -15,7 +15,7 @@ mod service;
 pub(super) use output::{last_lines, printable};
 
 use super::jail::{self, lock::SupervisorLock};
-use crate::api::{CloneId, Limits};
+use crate::api::{CloneId, CloneSecret, Limits};
 use output::OutputLog;
 use serde::{Deserialize, Serialize};
 use service::CloneService;
@@ -77,7 +77,12 @@ pub(super) struct Orders {
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum SupervisorRequest {
     /// Start the service and reply when it is ready.
-    Start { clone_id: CloneId },
+    Start {
+        clone_id: CloneId,
+        /// What browserd requires of callers. Not in the orders: it is on disk only in the record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<CloneSecret>,
+    },
     /// Report the state of the service.
     Status,
 }
@@ -179,14 +184,14 @@ impl Supervisor {
         BufReader::new((&stream).take(LONGEST_REQUEST)).read_until(b'\n', &mut line)?;
         match serde_json::from_slice(&line)? {
             SupervisorRequest::Status => reply(&stream, &self.status()),
-            SupervisorRequest::Start { clone_id } if clone_id != self.orders.clone_id => {
+            SupervisorRequest::Start { clone_id, .. } if clone_id != self.orders.clone_id => {
                 let message = format!("this is the jail of {}", self.orders.clone_id);
                 reply(&stream, &SupervisorReply::Failed { message, not_ready: false })
             }
-            SupervisorRequest::Start { .. } => {
+            SupervisorRequest::Start { secret, .. } => {
                 let supervisor = self.clone();
                 let start = move || {
-                    if let Err(error) = reply(&stream, &supervisor.start()) {
+                    if let Err(error) = reply(&stream, &supervisor.start(secret.as_ref())) {
                         supervisor.log.note(format_args!("a caller: {error}"));
                     }
                 };
@@ -195,7 +200,7 @@ impl Supervisor {
         }
     }
 
-    fn start(&self) -> SupervisorReply {
+    fn start(&self, secret: Option<&CloneSecret>) -> SupervisorReply {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
         let started = service.get_or_insert_with(|| {
             let failed = |error: service::ServiceError| {
@@ -204,7 +209,7 @@ impl Supervisor {
                 let message = format!("{}; recent output: {}", printable(&error_text), self.log.recent());
                 (message, error.not_ready())
             };
-            CloneService::start(&self.orders, &self.run, &self.log).map_err(failed)
+            CloneService::start(&self.orders, &self.run, &self.log, secret).map_err(failed)
         });
         let reply = state(Some(started));
         self.report_ready(&reply);

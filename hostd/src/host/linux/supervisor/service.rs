@@ -2,6 +2,7 @@
 
 use super::output::OutputLog;
 use super::{Orders, SupervisorReply, browserd, relay};
+use crate::api::CloneSecret;
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
 use crate::host::linux::{jail, mount_isolation};
 use launcher::{Browser, Config, LaunchError, Launcher};
@@ -67,6 +68,7 @@ impl CloneService {
         orders: &Orders,
         run: &Path,
         log: &Arc<OutputLog>,
+        secret: Option<&CloneSecret>,
     ) -> Result<CloneService, ServiceError> {
         if let (None, Some(processes)) = (&orders.cgroup, orders.limits.processes) {
             // Counted per user, and each clone has its own user. Inherited by everything that is started from here.
@@ -81,7 +83,7 @@ impl CloneService {
         match &orders.browserd {
             Some((program, address)) => {
                 let browserd::Started { sandbox, cdp_endpoint, took } =
-                    browserd::start(orders, run, network, program, *address, log)?;
+                    browserd::start(orders, run, network, program, *address, log, secret)?;
                 end_with(&sandbox, log)?;
                 Ok(CloneService {
                     endpoint: format!("http://{address}"),

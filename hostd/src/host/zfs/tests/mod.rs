@@ -35,5 +35,12 @@ fn snapshot(text: &str) -> SnapshotName {
 
 fn spec() -> CloneSpec {
     let limits = Limits { disk_bytes: Some(10 << 30), ..Limits::default() };
-    CloneSpec { names: names(), clone_id: id(ID), snapshot: snapshot("default"), limits, warm_up: false }
+    CloneSpec {
+        names: names(),
+        clone_id: id(ID),
+        snapshot: snapshot("default"),
+        limits,
+        secret: None,
+        warm_up: false,
+    }
 }
