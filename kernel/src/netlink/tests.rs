@@ -13,7 +13,10 @@ fn pair() -> (Socket, Kernel) {
 
 struct Kernel(Socket);
 
-/// What the kernel sends in one datagram.
+/// What the kernel replies to the requests of one datagram.
+type Answer = fn(&[Message]) -> Vec<Reply>;
+
+/// One message of a reply.
 #[derive(Clone)]
 struct Reply {
     kind: u16,
@@ -50,11 +53,7 @@ fn request(kind: u16) -> Request {
 
 impl Kernel {
     /// Answer each datagram that `socket` sends by `answers`, in turn.
-    fn answering(
-        self,
-        socket: u32,
-        answers: Vec<fn(&[Message]) -> Vec<Reply>>,
-    ) -> std::thread::JoinHandle<()> {
+    fn answering(self, socket: u32, answers: Vec<Answer>) -> std::thread::JoinHandle<()> {
         std::thread::spawn(move || {
             for answer in answers {
                 let requests = receive(&self.0.fd, socket).unwrap();

@@ -1,8 +1,7 @@
 //! Netlink with nothing around it: one message, one acknowledgement.
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use kernel::netlink::{Attributes, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, Protocol, Request, Socket};
+use netlink_packet_core::NetlinkSerializable;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
@@ -11,41 +10,21 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
-use netlink_sys::{Socket, SocketAddr};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
-
-fn socket(protocol: isize) -> Socket {
-    let mut socket = Socket::new(protocol).unwrap();
-    socket.bind_auto().unwrap();
-    socket.connect(&SocketAddr::new(0, 0)).unwrap();
-    socket
-}
-
-/// The error number of an acknowledgement; zero is success.
-fn acknowledged(socket: &Socket) -> i32 {
-    let (bytes, _) = socket.recv_from_full().unwrap();
-    -i32::from_ne_bytes(bytes[16..20].try_into().unwrap())
-}
 
 pub(crate) struct Rtnl(Socket);
 
 impl Rtnl {
     pub(crate) fn open() -> Rtnl {
-        Rtnl(socket(NETLINK_ROUTE))
+        Rtnl(Socket::open(Protocol::Route).unwrap())
     }
 
     fn send(&mut self, message: RouteNetlinkMessage, flags: u16) {
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
-        let mut packet = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        packet.finalize();
-        let mut bytes = vec![0; packet.buffer_len()];
-        packet.serialize(&mut bytes);
-        self.0.send(&bytes, 0).unwrap();
-        assert_eq!(acknowledged(&self.0), 0);
+        let mut body = vec![0; message.buffer_len()];
+        message.serialize(&mut body);
+        self.0.change(&Request { kind: message.message_type(), flags, body }).unwrap();
     }
 
     pub(crate) fn make_pair(&mut self, name: &str, namespace: &File) {
@@ -125,54 +104,35 @@ const NFTABLES: u16 = 10;
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 const INET: u8 = 1;
-const NESTED: u16 = 1 << 15;
 
 /// One transaction with one element in each of the two sets of the table `floor`.
 pub(crate) struct Netfilter(Socket);
 
 impl Netfilter {
     pub(crate) fn open() -> Netfilter {
-        Netfilter(socket(NETLINK_NETFILTER))
+        Netfilter(Socket::open(Protocol::Netfilter).unwrap())
     }
 
     pub(crate) fn change(&mut self, kind: u16) {
         let create = if kind == ADD { NLM_F_CREATE } else { 0 };
-        let mut batch = message(BATCH_BEGIN, NLM_F_REQUEST, 0, NFTABLES, &[]);
-        for (set, key) in [("v4", vec![10, 99, 0, 2]), ("v6", vec![0xfd; 16])] {
-            // An element, its key, the key's value.
-            let element = attribute(NESTED | 1, &attribute(NESTED | 1, &attribute(1, &key)));
-            let mut attributes = attribute(1, b"floor\0");
-            attributes.extend(attribute(2, format!("{set}\0").as_bytes()));
-            attributes.extend(attribute(NESTED | 3, &element));
-            let flags = NLM_F_REQUEST | NLM_F_ACK | create;
-            batch.extend(message(NFTABLES << 8 | kind, flags, INET, 0, &attributes));
-        }
-        batch.extend(message(BATCH_END, NLM_F_REQUEST, 0, NFTABLES, &[]));
-        self.0.send(&batch, 0).unwrap();
-        for _ in 0..2 {
-            assert_eq!(acknowledged(&self.0), 0);
-        }
+        let frame = |kind| message(kind, 0, 0, NFTABLES, &[]);
+        let element = |(set, key): (&str, &[u8])| {
+            let mut attributes = Attributes::default();
+            attributes.text(1, "floor");
+            attributes.text(2, set);
+            // A list of one element, its key, the key's value.
+            attributes
+                .nested(3, |list| list.nested(1, |element| element.nested(1, |value| value.bytes(1, key))));
+            message(NFTABLES << 8 | kind, NLM_F_ACK | create, INET, 0, &attributes.0)
+        };
+        let [v4, v6] = [("v4", &[10, 99, 0, 2][..]), ("v6", &[0xfd; 16])].map(element);
+        self.0.batch(&[frame(BATCH_BEGIN), v4, v6, frame(BATCH_END)]).unwrap();
     }
 }
 
-fn message(kind: u16, flags: u16, family: u8, resource: u16, attributes: &[u8]) -> Vec<u8> {
-    let length = 20 + attributes.len() as u32;
-    let mut bytes = Vec::new();
-    bytes.extend(length.to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(flags.to_ne_bytes());
-    bytes.extend([0; 8]);
-    bytes.extend([family, 0]);
-    bytes.extend(resource.to_be_bytes());
-    bytes.extend(attributes);
-    bytes
-}
-
-fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes.extend((4 + content.len() as u16).to_ne_bytes());
-    bytes.extend(kind.to_ne_bytes());
-    bytes.extend(content);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
+fn message(kind: u16, flags: u16, family: u8, resource: u16, attributes: &[u8]) -> Request {
+    let mut body = vec![family, 0];
+    body.extend(resource.to_be_bytes());
+    body.extend(attributes);
+    Request { kind, flags, body }
 }
