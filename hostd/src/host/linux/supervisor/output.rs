@@ -185,14 +185,7 @@ impl LogState {
 /// The text with everything escaped that could change what a terminal shows: control characters, and those that are not
 /// visible or change the direction of writing.
 pub(in crate::host::linux) fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '"' | '\'' | '\\' => safe.push(character),
-            _ => safe.extend(character.escape_debug()),
-        }
-    }
-    safe
+    safe_text::line(text).into_owned()
 }
 
 /// The last of some lines, in one line.
