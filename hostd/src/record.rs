@@ -101,6 +101,11 @@ impl Record {
     /// The form this code writes.
     pub const VERSION: u32 = 1;
 
+    /// Whether this user's request made the clone. Every user has request ids of its own.
+    pub fn is_of(&self, owner: Option<u32>, request: &RequestId) -> bool {
+        self.owner_uid == owner && self.request_id.as_ref() == Some(request)
+    }
+
     /// Whether the clone takes one of the host's places.
     pub fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Quarantined { .. })

@@ -142,7 +142,7 @@ fn keeper(inner: &LinuxHostState) -> Finding {
 /// Limits in the configuration that nobody keeps here.
 fn rates(inner: &LinuxHostState) -> Option<Finding> {
     let severity = match inner.config.linux.limits {
-        _ if !limits::has_rates(&inner.config.clone_limits.grant(None)) => return None,
+        _ if !limits::has_rates(&inner.config.clone_limits.all()) => return None,
         LimitsDemand::Available => Severity::Warning,
         LimitsDemand::Cgroup => Severity::Error,
     };

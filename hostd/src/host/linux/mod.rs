@@ -101,7 +101,7 @@ impl LinuxHost {
         let apart = storage.own_folder().and_then(|clones| MountIsolation::keep(&[clones, &run]));
         let egress = Arc::new(Egress::new(pool, &config.egress)?);
         let keeper = LimitBackend::find(&config.linux.cgroup);
-        if limits::has_rates(&config.clone_limits.grant(None)) {
+        if limits::has_rates(&config.clone_limits.all()) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
         // The watch first: nothing that happens after the proof is missed.
