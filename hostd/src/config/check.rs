@@ -4,6 +4,7 @@ use super::keys::sections;
 use super::lifecycle::PoolConfig;
 use super::load::{ConfigError, Origin, Problem};
 use super::types::Config;
+use crate::api::LimitRange;
 use crate::slot::Slots;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -123,10 +124,26 @@ impl Config {
         if let Err(error) = self.log.filter.parse::<tracing_subscriber::EnvFilter>() {
             wrong("log.filter", format!("{:?} is not a filter ({error}): try \"info\"", self.log.filter));
         }
-        if let Some(listen) = self.metrics.listen
-            && !listen.ip().is_loopback()
-        {
-            wrong("metrics.listen", format!("{listen} is not loopback: use 127.0.0.1:9469 or [::1]:9469"));
+        if let Some(listen) = self.metrics.listen {
+            let usual = "use 127.0.0.1:9469 or [::1]:9469";
+            if !listen.ip().is_loopback() {
+                wrong("metrics.listen", format!("{listen} is not loopback: {usual}"));
+            } else if listen.port() == 0 {
+                wrong("metrics.listen", format!("{listen} has no port: {usual}"));
+            }
+        }
+        // chown(2) and netfilter take this number for "no user".
+        if self.egress.control_users.contains(&u32::MAX) {
+            wrong("egress.control_users", format!("{} is not a user id", u32::MAX));
+        }
+        for (key, rate) in [
+            ("clone_limits.read_bytes_per_second", self.clone_limits.read_bytes_per_second),
+            ("clone_limits.write_bytes_per_second", self.clone_limits.write_bytes_per_second),
+        ] {
+            let least = LimitRange::BYTES_PER_SECOND.least;
+            if (1..least).contains(&rate) {
+                wrong(key, format!("{rate} is too small: at least {least}, or 0 for no limit"));
+            }
         }
 
         if self.access.is_empty() {

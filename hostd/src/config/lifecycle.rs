@@ -28,6 +28,7 @@ pub struct PoolConfig {
     #[schemars(with = "String")]
     pub subnet: Ipv4Net,
     /// Unused addresses at the start of the network; slot N has address offset + N.
+    #[schemars(range(min = 2, max = 1 << 24))]
     pub address_offset: u32,
     /// The clones' own IPv6 network, with the same offsets. Empty: no IPv6.
     #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]

@@ -5,11 +5,11 @@
 
 use super::keys::{RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
 use super::types::Config;
+use crate::trusted_path::{self, ParentRule, UntrustedPath};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::DirEntry;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
@@ -108,39 +108,21 @@ impl Layers {
             self.read(&path);
         }
         let folder = path.with_file_name("conf.d");
-        let mut drop_ins = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect(),
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => {
-                self.problem(Origin::File(folder, 0), "", format!("cannot be read: {error}"));
-                Vec::new()
-            }
-        };
-        drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-        drop_ins.sort();
-        for path in drop_ins {
-            self.read(&path);
+        match drop_ins(&folder) {
+            Ok(paths) => paths.iter().for_each(|path| self.read(path)),
+            Err(what) => self.problem(Origin::File(folder, 0), "", what),
         }
     }
 
     fn read(&mut self, path: &Path) {
-        let read = || {
-            let mut file = File::open(path)?;
-            let mode = file.metadata()?.permissions().mode();
-            let mut text = String::new();
-            file.read_to_string(&mut text)?;
-            Ok::<_, std::io::Error>((mode, text))
+        // Settings grant rights on a daemon that runs as root, so nobody else may be able to change them.
+        let text = match trusted_path::file(path) {
+            Ok(()) => std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}")),
+            Err(error) => Err(refusal(&error)),
         };
-        match read() {
-            // The file grants rights on a root daemon.
-            Ok((mode, _)) if mode & 0o002 != 0 => {
-                let what = "is world-writable and therefore refused: chmod o-w";
-                self.problem(Origin::File(path.to_owned(), 0), "", what);
-            }
-            Ok((_, text)) => self.file(path, &text),
-            Err(error) => {
-                self.problem(Origin::File(path.to_owned(), 0), "", format!("cannot be read: {error}"));
-            }
+        match text {
+            Ok(text) => self.file(path, &text),
+            Err(what) => self.problem(Origin::File(path.to_owned(), 0), "", what),
         }
     }
 
@@ -355,6 +337,28 @@ impl Layers {
             error
         })?;
         Ok(config)
+    }
+}
+
+/// The files of a drop-in folder, in the order of their names. A missing folder has none.
+fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    if std::fs::symlink_metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(Vec::new());
+    }
+    trusted_path::folder(folder, ParentRule::Strict).map_err(|error| refusal(&error))?;
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut paths: Vec<PathBuf> =
+        entries.map_err(|error| format!("cannot be read: {error}"))?.iter().map(DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    Ok(paths)
+}
+
+/// Why a file is not used. The problem's origin already names the file itself, but not the folders on the way to it.
+fn refusal(error: &UntrustedPath) -> String {
+    match error {
+        UntrustedPath::Unreadable { error, .. } => format!("cannot be read: {error}"),
+        error => format!("is refused: {error}"),
     }
 }
 

@@ -11,6 +11,7 @@ mod lifecycle;
 mod load;
 mod service;
 mod toml_text;
+mod trust;
 mod types;
 
 pub use clone_limits::CloneLimits;

@@ -1,16 +1,17 @@
-//! Starts and stops the daemon. The order is the point: everything that can be wrong is found out
-//! before the host is touched, and the lock is taken before anything is written.
+//! Starts and stops the daemon. Everything that can be checked is checked before the host is changed, and the instance
+//! lock is taken before anything is written.
 
 use super::accept;
 use super::access::Access;
-use super::dispatch::{Gate, Server};
+use super::dispatch::Server;
+use super::gate::Gate;
 use super::instance::{Instance, InstanceError};
 use super::listener::{ListenError, Listener};
 use super::metrics_http::{self, MetricsHttpError};
 use super::notify;
 use crate::audit::Audit;
 use crate::clock::SystemClock;
-use crate::config::{Config, HostDriver, LogConfig, LogFormat};
+use crate::config::{Config, ConfigError, HostDriver, LogConfig, LogFormat};
 use crate::host::Host;
 use crate::lifecycle::{Lifecycle, OpenError, Setup};
 use crate::metrics::Metrics;
@@ -25,12 +26,15 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// The daemon waits for sockets, disks and commands; it has little to compute.
+/// The daemon mostly waits for sockets, disks and commands.
 const WORKERS: usize = 2;
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// Others can change a folder or a program that the daemon uses.
+    #[error(transparent)]
+    Untrusted(#[from] ConfigError),
     /// The slots.
     #[error(transparent)]
     Slots(#[from] SlotsError),
@@ -48,30 +52,32 @@ pub enum DaemonError {
     Audit {
         /// The log.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The host.
     #[error("this host cannot be driven: {0}")]
     Host(String),
-    /// The records or the first look at the host.
+    /// The records or the first inspection of the host.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The system lacks something basic.
+    /// A basic system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What was wanted.
+        /// What failed.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl DaemonError {
-    /// The process's exit code: 2 for a configuration that can never work, 7 for a host that is not ready.
+    /// The process's exit code: 2 if a restart cannot help, 7 for a host that is not ready.
     pub fn exit_code(&self) -> u8 {
         match self {
-            DaemonError::Slots(_) | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
+            DaemonError::Untrusted(_)
+            | DaemonError::Slots(_)
+            | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
             _ => 7,
         }
     }
@@ -81,7 +87,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |error| DaemonError::System { what, error }
 }
 
-/// What the configuration means, checked without touching anything.
+/// A configuration that was checked, with what follows from it.
 #[derive(Debug)]
 pub struct Checked {
     config: Arc<Config>,
@@ -89,8 +95,9 @@ pub struct Checked {
     slots: Slots,
 }
 
-/// Check everything that can be checked without touching anything.
+/// Check everything that can be checked without changing anything.
 pub fn check(config: Config) -> Result<Checked, DaemonError> {
+    config.check_trust()?;
     let access = Access::new(&config.access);
     let slots = Slots::new(&config.pool)?;
     if let Some(address) = config.metrics.listen {
@@ -100,7 +107,7 @@ pub fn check(config: Config) -> Result<Checked, DaemonError> {
 }
 
 impl Checked {
-    /// What an operator should know although it is no error.
+    /// What an operator should know although it is not an error.
     pub fn warnings(&self) -> &[String] {
         self.access.warnings()
     }
@@ -115,7 +122,7 @@ pub fn run(checked: Checked) -> Result<(), DaemonError> {
         .build()
         .map_err(system("the runtime cannot be started"))?;
     let done = runtime.block_on(run_with_driver(checked));
-    // Operations beyond the grace are recorded; the next start rolls them back.
+    // Operations that are still running are recorded; the next start rolls them back.
     runtime.shutdown_background();
     done
 }
@@ -211,7 +218,7 @@ pub async fn run_with_host<H: Host>(
     Ok(())
 }
 
-/// The signals a daemon knows: TERM and INT stop it, a second one at once; HUP reopens its logs.
+/// TERM and INT stop the daemon, a second one without waiting. HUP reopens the audit log.
 struct Signals {
     stops: watch::Receiver<u32>,
     hangup: Signal,
@@ -256,7 +263,7 @@ fn open_audit(path: &Path) -> Result<Audit, DaemonError> {
     Audit::open(path).map_err(fail)
 }
 
-/// Connections must not run out of files before they run into their cap.
+/// Raise the limit of open files, so that the cap of connections is reached first.
 fn raise_open_files(connections: usize) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let Ok(wanted) = libc::rlim_t::try_from(connections.saturating_add(256)) else { return };
@@ -270,14 +277,14 @@ fn raise_open_files(connections: usize) {
     }
 }
 
-/// Write the log to standard error, for people or for machines.
+/// Write the log to standard error, as text or as JSON.
 pub fn start_log(config: &LogConfig) {
     let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_target(false)
-        // There are no spans but those of `timing`.
+        // All spans are those of `timing`.
         .with_span_events(FmtSpan::CLOSE);
     match config.format {
         LogFormat::Human => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),

@@ -3,7 +3,7 @@
 //! Everything up to the call itself is the daemon's own code. The call is not run.
 
 use super::access::Access;
-use super::dispatch::{Decision, Gate, Session};
+use super::gate::{Decision, Gate, Session};
 use crate::api::Method;
 use crate::config::{AccessRule, Config};
 use crate::metrics::Metrics;
@@ -19,7 +19,7 @@ pub struct Outcome {
     pub refused: Option<String>,
 }
 
-/// The kinds of callers a line is tried with.
+/// The kinds of callers that send a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// May do everything.
@@ -85,9 +85,20 @@ fn gate() -> Gate {
         rule("3", &[], false),
     ];
     let mut config = Config { access, ..Config::default() };
-    // No rate limit: the fuzzer is to reach the calls.
-    config.server.creates_per_minute = u32::MAX;
-    config.server.create_burst = u32::MAX;
+    // No rate limit: the fuzzer must reach the calls.
+    let server = &mut config.server;
+    for limit in [
+        &mut server.creates_per_minute,
+        &mut server.create_burst,
+        &mut server.destroys_per_minute,
+        &mut server.destroy_burst,
+        &mut server.reaps_per_minute,
+        &mut server.reap_burst,
+        &mut server.reads_per_minute,
+        &mut server.read_burst,
+    ] {
+        *limit = u32::MAX;
+    }
     Gate::new(Access::new(&config.access), Arc::new(config), Arc::new(Metrics::new()))
 }
 
