@@ -59,12 +59,14 @@ async fn accept<H: Host>(
     closing: &watch::Sender<()>,
     alive: &mpsc::Sender<()>,
 ) {
-    let mut refusals = LogThrottle::default();
+    let (mut refusals, mut failures) = (LogThrottle::default(), LogThrottle::default());
     loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                if let Some(left_out) = failures.may_log(Instant::now()) {
+                    tracing::warn!(%error, left_out, "cannot accept a connection");
+                }
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
