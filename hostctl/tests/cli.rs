@@ -522,7 +522,10 @@ fn the_doctor_notices_folders_that_others_can_write() {
     let open = hostctl(&lab, &["doctor", "--config", config.to_str().unwrap()]);
     assert_eq!(open.code, 7, "{open:?}");
     let shown = state.display();
-    assert!(open.out.contains(&format!("paths.state: is refused: {shown} can be written by others")), "{open:?}");
+    assert!(
+        open.out.contains(&format!("paths.state: is refused: {shown} can be written by others")),
+        "{open:?}"
+    );
     assert!(open.out.contains(&format!("mode 0777): chmod go-w {shown}")), "{open:?}");
     std::fs::set_permissions(&state, PermissionsExt::from_mode(0o711)).unwrap();
     assert_eq!(hostctl(&lab, &["doctor", "--config", config.to_str().unwrap()]).code, 0);

@@ -60,7 +60,13 @@ impl UntrustedPath {
 
     fn writable(path: &Path, seen: &Metadata, what: String, fix: &str) -> UntrustedPath {
         let fix = format!("{fix} {}", path.display());
-        UntrustedPath::Writable { path: path.to_owned(), what, owner: seen.uid(), mode: seen.mode() & 0o7777, fix }
+        UntrustedPath::Writable {
+            path: path.to_owned(),
+            what,
+            owner: seen.uid(),
+            mode: seen.mode() & 0o7777,
+            fix,
+        }
     }
 }
 
@@ -108,7 +114,9 @@ pub fn folder(path: &Path, parents: ParentRule) -> Result<(), UntrustedPath> {
         Ok((path, seen)) if !seen.is_dir() => Err(UntrustedPath::WrongKind { path, wanted: "a folder" }),
         Ok((path, seen)) => only_ours(&path, &seen),
         // All folders on the way that exist are checked by now. In a sticky one, others could make the missing one first.
-        Err(UntrustedPath::Unreadable { path: missing, error }) if error.kind() == io::ErrorKind::NotFound => {
+        Err(UntrustedPath::Unreadable { path: missing, error })
+            if error.kind() == io::ErrorKind::NotFound =>
+        {
             let parent = missing.parent().unwrap_or(Path::new("/"));
             let seen = metadata(parent)?;
             match seen.mode() & parents.harmful() {
@@ -239,8 +247,9 @@ mod tests {
             for outcome in [executable(&path).map(drop), file(&path)] {
                 let uid = nix::unistd::geteuid();
                 let shown = path.display();
-                let expected =
-                    format!("{shown} can be written by others (owner {uid}, mode {mode:04o}): chmod go-w {shown}");
+                let expected = format!(
+                    "{shown} can be written by others (owner {uid}, mode {mode:04o}): chmod go-w {shown}"
+                );
                 assert_eq!(problem(outcome), expected);
             }
         }

@@ -142,7 +142,10 @@ fn files_and_folders_that_others_can_write_are_refused() {
             let error = etc.load().unwrap_err().to_string();
             let shown = path.display();
             let mode = before | bits;
-            assert!(error.contains(&format!("is refused: {shown} can be written by others (owner ")), "{error}");
+            assert!(
+                error.contains(&format!("is refused: {shown} can be written by others (owner ")),
+                "{error}"
+            );
             assert!(error.contains(&format!(", mode {mode:04o}): chmod go-w {shown}")), "{error}");
         }
         set_mode(&path, before);
@@ -180,7 +183,10 @@ fn a_file_of_another_user_is_refused() {
     }
     nix::unistd::chown(&etc.file(), Some(12345.into()), None).unwrap();
     let error = etc.load().unwrap_err().to_string();
-    assert!(error.contains("hostd.toml belongs to user 12345 (owner 12345, mode 0644): chown root "), "{error}");
+    assert!(
+        error.contains("hostd.toml belongs to user 12345 (owner 12345, mode 0644): chown root "),
+        "{error}"
+    );
 }
 
 /// Folders that the daemon writes to: each is refused if others can write to it.
@@ -202,7 +208,9 @@ fn state_folders_that_others_can_write_are_refused() {
     folders.extend([("pool.clones_dir", "clones")]);
     match cfg!(target_os = "linux") {
         true => folders.push(("linux.templates", "templates")),
-        false => folders.extend([("freebsd.bastille_prefix", "bastille"), ("freebsd.console_logs", "console")]),
+        false => {
+            folders.extend([("freebsd.bastille_prefix", "bastille"), ("freebsd.console_logs", "console")])
+        }
     }
     for (key, name) in folders {
         let folder = home.join(name);
@@ -214,7 +222,9 @@ fn state_folders_that_others_can_write_are_refused() {
             let error = config.check_trust().unwrap_err();
             assert_eq!(error.problems.len(), 1, "{error}");
             assert_eq!(error.problems[0].key, key);
-            assert!(error.to_string().contains(&format!("mode {mode:04o}): chmod go-w {}", folder.display())));
+            assert!(
+                error.to_string().contains(&format!("mode {mode:04o}): chmod go-w {}", folder.display()))
+            );
         }
         set_mode(&folder, 0o711);
     }
@@ -284,6 +294,12 @@ fn wrong_types_are_refused_with_what_was_expected() {
         problem("[[access]]\nusers = [\"a\"]\noperations = [\"browser-clone-pause\"]\n")
             .starts_with("hostd.toml:3: access.operations: unknown variant `browser-clone-pause`")
     );
+    assert_eq!(
+        problem("[clone_limits]\ndisk_bytes = 9223372036854775808\n"),
+        "hostd.toml:2: clone_limits.disk_bytes: invalid type: string \"9223372036854775808\", expected a whole number \
+         from 16777216 to 1125899906842624"
+    );
+    assert!(problem("[egress]\ncontrol_users = [18446744073709551615]\n").contains("egress.control_users: "));
     assert_eq!(problem("pool = 3\n"), "hostd.toml:1: pool: expected a section: [pool]");
     assert_eq!(problem("access = 3\n"), "hostd.toml:1: access: expected a list of tables: [[access]]");
     assert!(problem("[pool\n").starts_with("hostd.toml:1: is not TOML: "), "{}", problem("[pool\n"));
@@ -387,7 +403,10 @@ fn every_number_has_bounds() {
             }
             // The slots check the user ids against the ranges of the system.
             if path == "pool.uid_base" {
-                assert!(set_problem(&path, "0").contains(&path) && set_problem(&path, "4294967295").contains(&path));
+                assert!(
+                    set_problem(&path, "0").contains(&path)
+                        && set_problem(&path, "4294967295").contains(&path)
+                );
                 continue;
             }
             let (least, most) = key.range;

@@ -270,7 +270,11 @@ fn limits_that_cannot_work_or_are_above_the_configured_ones_are_refused() {
     on_paused_time(async {
         let rig = Rig::new().await;
         for (limits, code, field) in [
-            (Limits { disk_bytes: Some(0), ..Limits::default() }, ErrorCode::InvalidParams, "limits.disk_bytes: 0 "),
+            (
+                Limits { disk_bytes: Some(0), ..Limits::default() },
+                ErrorCode::InvalidParams,
+                "limits.disk_bytes: 0 ",
+            ),
             (
                 Limits { memory_bytes: Some((128 << 20) - 1), ..Limits::default() },
                 ErrorCode::InvalidParams,

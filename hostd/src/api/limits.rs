@@ -117,7 +117,11 @@ mod tests {
         let schema = schemars::schema_for!(Limits).to_value();
         for (name, _, range) in Limits::default().each() {
             let field = &schema["properties"][name];
-            assert_eq!((&field["minimum"], &field["maximum"]), (&range.least.into(), &range.most.into()), "{name}");
+            assert_eq!(
+                (&field["minimum"], &field["maximum"]),
+                (&range.least.into(), &range.most.into()),
+                "{name}"
+            );
         }
         assert_eq!(schema["properties"].as_object().unwrap().len(), 7);
     }

@@ -71,7 +71,8 @@ impl CloneLimits {
                 return Err(RpcError::new(ErrorCode::InvalidParams, message, hint));
             }
             if let Some(allowed) = allowed.filter(|allowed| asked > *allowed) {
-                let message = format!("limits.{name}: {asked} is above clone_limits.{name}, which is {allowed}");
+                let message =
+                    format!("limits.{name}: {asked} is above clone_limits.{name}, which is {allowed}");
                 let hint = "ask for less, or leave it out for the configured limit";
                 return Err(RpcError::new(ErrorCode::LimitExceeded, message, hint));
             }
@@ -110,7 +111,10 @@ mod tests {
                 let granted = configured.grant(Some(&one(name, asked))).unwrap();
                 assert_eq!(value(&granted, name), Some(asked));
                 for (other, has, _) in granted.each() {
-                    assert!(other == name || has == value(&configured.all(), other), "{name} changed {other}");
+                    assert!(
+                        other == name || has == value(&configured.all(), other),
+                        "{name} changed {other}"
+                    );
                 }
             }
         }
@@ -127,7 +131,8 @@ mod tests {
             let most = most.unwrap();
             let error = configured.grant(Some(&one(name, most + 1))).unwrap_err();
             assert_eq!(error.code(), ErrorCode::LimitExceeded, "{name}");
-            let expected = format!("limits.{name}: {} is above clone_limits.{name}, which is {most}", most + 1);
+            let expected =
+                format!("limits.{name}: {} is above clone_limits.{name}, which is {most}", most + 1);
             assert_eq!(error.message, expected);
         }
     }

@@ -146,7 +146,9 @@ impl LifecycleConfig {
         if seconds > most {
             return Err(RpcError::new(
                 ErrorCode::LimitExceeded,
-                format!("deadline_seconds: {seconds} is above lifecycle.max_deadline_seconds, which is {most}"),
+                format!(
+                    "deadline_seconds: {seconds} is above lifecycle.max_deadline_seconds, which is {most}"
+                ),
                 "ask for less and renew the lease, or leave it out for the default",
             ));
         }

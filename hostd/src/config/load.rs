@@ -362,11 +362,16 @@ fn refusal(error: &UntrustedPath) -> String {
     }
 }
 
-/// A parsed value without its position in the file.
+/// A parsed value without its position in the file. A number that TOML cannot hold becomes text, which no key accepts as a
+/// number, so that the check of the key reports it.
 fn plain(value: DeValue<'_>) -> Value {
     use serde::Deserialize;
+    let shown = match &value {
+        DeValue::Integer(number) => number.as_str().to_owned(),
+        _ => "a value with a number that is too large".to_owned(),
+    };
     Value::deserialize(toml::de::ValueDeserializer::from(toml::Spanned::new(0..0, value)))
-        .expect("a parsed value is a value")
+        .unwrap_or(Value::String(shown))
 }
 
 fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> &'a str {

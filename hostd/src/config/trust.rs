@@ -26,8 +26,16 @@ impl Config {
             }
             HostDriver::Native | HostDriver::Freebsd => {
                 let freebsd = &self.freebsd;
-                folders.push(("freebsd.bastille_prefix", freebsd.bastille_prefix.clone(), ParentRule::Strict));
-                folders.push(("freebsd.console_logs", freebsd.console_logs.clone(), ParentRule::GroupMayWrite));
+                folders.push((
+                    "freebsd.bastille_prefix",
+                    freebsd.bastille_prefix.clone(),
+                    ParentRule::Strict,
+                ));
+                folders.push((
+                    "freebsd.console_logs",
+                    freebsd.console_logs.clone(),
+                    ParentRule::GroupMayWrite,
+                ));
             }
             #[cfg(feature = "fake-host")]
             HostDriver::Fake => {}

@@ -76,7 +76,9 @@ impl<H: Host> Parts<H> {
                 if is_known(state, caller.uid, &params.request_id) {
                     return Err(NotYet::Known);
                 }
-                state.within_caps(caller.uid, request.tenant.as_ref(), self.caps()).map_err(NotYet::Refused)?;
+                state
+                    .within_caps(caller.uid, request.tenant.as_ref(), self.caps())
+                    .map_err(NotYet::Refused)?;
                 if let Some(template) = &template
                     && let Some(member) = self.choose_member(&request, template, state, busy)
                 {

@@ -203,7 +203,8 @@ impl Gate {
         if matches!(call, Call::Status(params) if params.checks) {
             let taken = self.checks.take(uid, operator).map_err(|_| {
                 let message = "the host is being checked for another caller";
-                let refusal = RpcError::new(ErrorCode::TooManyRequests, message, "try again").retry_after(SOON);
+                let refusal =
+                    RpcError::new(ErrorCode::TooManyRequests, message, "try again").retry_after(SOON);
                 self.limited(uid, "checks", refusal)
             });
             return taken.map(Some);
@@ -216,7 +217,10 @@ impl Gate {
             let (limit, message) = match refusal {
                 ShareRefusal::User => {
                     let most = caps.per_user;
-                    ("operations_per_user", format!("{most} operations of user {uid} are running on this host"))
+                    (
+                        "operations_per_user",
+                        format!("{most} operations of user {uid} are running on this host"),
+                    )
                 }
                 ShareRefusal::Host => {
                     let most = if operator { caps.total } else { caps.total - caps.for_operators };
@@ -265,4 +269,109 @@ impl Gate {
 pub(super) fn shutting_down() -> RpcError {
     RpcError::new(ErrorCode::ShuttingDown, "hostd is stopping", "try again when it is back")
         .retry_after(5 * SOON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AccessRule;
+
+    const OPERATOR: u32 = 1;
+
+    /// User 1 is operator; users 2 and 3 may create, destroy and reap.
+    fn gate(change: impl FnOnce(&mut Config)) -> Gate {
+        let rule = |users: &[&str], operator| AccessRule {
+            users: users.iter().map(|user| (*user).to_owned()).collect(),
+            operations: vec![Method::Create, Method::Destroy, Method::Reap],
+            operator,
+            ..AccessRule::default()
+        };
+        let access = vec![rule(&["1"], true), rule(&["2", "3"], false)];
+        let mut config = Config { access, ..Config::default() };
+        change(&mut config);
+        Gate::new(Access::new(&config.access), Arc::new(config), Arc::new(Metrics::new()))
+    }
+
+    /// The share of a call that is let through, or the code that refuses it.
+    fn ask(gate: &Gate, uid: u32, method: Method, params: &str) -> Result<Option<Share>, String> {
+        let peer = Peer { uid, gids: vec![], pid: None };
+        let session = Session::new(&peer, gate.access.grant(&peer).unwrap());
+        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        match gate.decide(&session, line.as_bytes(), 0) {
+            Decision::Run(_, call, share) => {
+                assert_eq!(call.method(), method);
+                Ok(share)
+            }
+            Decision::Refuse(line) => {
+                let answer: serde_json::Value = serde_json::from_slice(&line).unwrap();
+                Err(answer["error"]["data"]["code"].as_str().unwrap().to_owned())
+            }
+            Decision::Ignore(method) => panic!("{method} is ignored"),
+        }
+    }
+
+    fn refused(outcome: Result<Option<Share>, String>) -> String {
+        outcome.expect_err("a refusal")
+    }
+
+    #[test]
+    fn a_users_checks_leave_one_for_operators() {
+        let gate = gate(|_| {});
+        let checks = |uid| ask(&gate, uid, Method::Status, r#"{"checks":true}"#);
+        let one = checks(2).unwrap();
+        assert_eq!(
+            (refused(checks(2)).as_str(), refused(checks(3)).as_str()),
+            ("too_many_requests", "too_many_requests")
+        );
+        let operator = checks(OPERATOR).unwrap();
+        assert_eq!(refused(checks(OPERATOR)), "too_many_requests");
+        drop((one, operator));
+        assert!(checks(3).unwrap().is_some());
+        assert!(ask(&gate, 2, Method::Status, "{}").unwrap().is_none(), "plain status needs no share");
+    }
+
+    #[test]
+    fn every_operation_takes_a_share_until_it_ends() {
+        let gate = gate(|config| {
+            config.server.max_operations = 8;
+            config.server.max_operations_per_user = 2;
+        });
+        let reap = |uid| ask(&gate, uid, Method::Reap, "{}");
+        let create = |uid| ask(&gate, uid, Method::Create, r#"{"request_id":"a"}"#);
+        let running = (reap(2).unwrap(), create(2).unwrap());
+        assert_eq!(
+            (refused(reap(2)), refused(create(2))),
+            ("too_many_requests".into(), "too_many_requests".into())
+        );
+        let other = create(3).unwrap();
+        let operators: Vec<_> = (0..5).map(|_| reap(OPERATOR).unwrap()).collect();
+        assert_eq!(refused(reap(OPERATOR)), "too_many_requests", "the total holds for operators too");
+        drop((running, other, operators));
+        assert!(reap(2).unwrap().is_some());
+        let text = gate.metrics.text();
+        for (limit, count) in [("operations_per_user", 2), ("operations", 1)] {
+            let line = format!("hostd_limit_rejections_total{{limit=\"{limit}\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_its_share_refuses_costs_no_token_and_the_other_way_round() {
+        let gate = gate(|config| {
+            config.server.max_operations_per_user = 1;
+            config.server.reaps_per_minute = 1;
+            config.server.reap_burst = 2;
+        });
+        let reap = || ask(&gate, 2, Method::Reap, "{}");
+        let first = reap().unwrap();
+        for _ in 0..5 {
+            assert_eq!(refused(reap()), "too_many_requests");
+        }
+        drop(first);
+        drop(reap().expect("the second token"));
+        assert_eq!(refused(reap()), "rate_limited");
+        let destroy = format!(r#"{{"name":"browsertask001","clone_id":"{}"}}"#, "0".repeat(32));
+        assert!(ask(&gate, 2, Method::Destroy, &destroy).is_ok(), "the refused reap gave its share back");
+        assert_eq!(refused(ask(&gate, 2, Method::Reap, r#"{"dry_run":1}"#)), "invalid_params");
+    }
 }

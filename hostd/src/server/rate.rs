@@ -211,8 +211,12 @@ mod tests {
         };
         let kinds = [CallKind::Create, CallKind::Destroy, CallKind::Reap, CallKind::Read];
         let limits = RateLimits::new(&config);
-        let rates =
-            [config.creates_per_minute, config.destroys_per_minute, config.reaps_per_minute, config.reads_per_minute];
+        let rates = [
+            config.creates_per_minute,
+            config.destroys_per_minute,
+            config.reaps_per_minute,
+            config.reads_per_minute,
+        ];
         for ((kind, burst), per_minute) in kinds.into_iter().zip(1..).zip(rates) {
             for _ in 0..burst {
                 assert_eq!(limits.take(kind, 1, false, SECOND), Ok(()), "{kind:?}");

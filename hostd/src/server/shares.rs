@@ -141,7 +141,11 @@ mod tests {
         assert_eq!(taken.len(), 7);
         assert_eq!(shares.take(9, false).unwrap_err(), ShareRefusal::Host);
         let operator = shares.take(0, true).unwrap();
-        assert_eq!(shares.take(0, true).unwrap_err(), ShareRefusal::Host, "the total holds for operators too");
+        assert_eq!(
+            shares.take(0, true).unwrap_err(),
+            ShareRefusal::Host,
+            "the total holds for operators too"
+        );
         drop(operator);
         assert!(shares.take(0, true).is_ok());
     }
