@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use hostd::api::{Limits, Method};
-use hostd::config::{self, AccessRule, Config, ConfigError, LogFormat, Origin};
+use hostd::config::{self, AccessRule, Config, ConfigError, LogFormat, SettingOrigin};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -326,7 +326,7 @@ fn a_check_names_the_layer_that_set_the_value() {
     assert!(set_problem("pool.prefix", "Bad").starts_with("--set: pool.prefix: \"Bad\" cannot begin a name"));
     let etc = Etc::new("[pool]\nprefix = \"a\"\n\n[[access]]\nusers = [\"root\"]\n");
     let error = etc.load().unwrap_err();
-    assert_eq!(error.problems[0].origin, Origin::File(etc.file(), 4));
+    assert_eq!(error.problems[0].origin, SettingOrigin::File(etc.file(), 4));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::keys::sections;
 use super::lifecycle::PoolConfig;
-use super::load::{ConfigError, Origin, Problem};
+use super::load::{ConfigError, ConfigProblem, SettingOrigin};
 use super::types::Config;
 use crate::api::LimitRange;
 use crate::slot::Slots;
@@ -19,7 +19,7 @@ impl Config {
         // Names and addresses are checked only if all numbers are in range.
         let pool = problems.is_empty().then(|| Slots::new(&self.pool));
         let mut wrong = |key: &str, what: String| {
-            problems.push(Problem { origin: Origin::Value, key: key.to_owned(), what });
+            problems.push(ConfigProblem { origin: SettingOrigin::Value, key: key.to_owned(), what });
         };
 
         for (key, path) in [
@@ -161,7 +161,7 @@ impl Config {
     }
 
     /// The numbers that are out of range.
-    fn out_of_range(&self) -> Vec<Problem> {
+    fn out_of_range(&self) -> Vec<ConfigProblem> {
         let values = serde_json::to_value(self).expect("the configuration is plain data");
         let mut problems = Vec::new();
         for section in sections() {
@@ -173,7 +173,7 @@ impl Config {
                     _ => continue,
                 };
                 let key = format!("{}.{}", section.name, key.name);
-                problems.push(Problem { origin: Origin::Value, key, what });
+                problems.push(ConfigProblem { origin: SettingOrigin::Value, key, what });
             }
         }
         problems

@@ -3,7 +3,7 @@
 //! Every layer is split into single settings with their origin. Each setting is checked alone, so that a message can
 //! name file, line and key. A later layer replaces the whole key.
 
-use super::keys::{RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
+use super::keys::{ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
 use super::types::Config;
 use crate::trusted_path::{self, ParentRule, UntrustedPath};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// A file and the line in it (0: the file as a whole).
     File(PathBuf, usize),
     /// An environment variable.
@@ -27,30 +27,30 @@ pub enum Origin {
     Value,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File(path, 0) => write!(f, "{}: ", path.display()),
-            Origin::File(path, line) => write!(f, "{}:{line}: ", path.display()),
-            Origin::Variable(name) => write!(f, "{name}: "),
-            Origin::Flag => write!(f, "--set: "),
-            Origin::Value => Ok(()),
+            SettingOrigin::File(path, 0) => write!(f, "{}: ", path.display()),
+            SettingOrigin::File(path, line) => write!(f, "{}:{line}: ", path.display()),
+            SettingOrigin::Variable(name) => write!(f, "{name}: "),
+            SettingOrigin::Flag => write!(f, "--set: "),
+            SettingOrigin::Value => Ok(()),
         }
     }
 }
 
 /// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The origin of the setting.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
     /// The key; empty if the problem is a whole file.
     pub key: String,
     /// What is wrong and how to fix it.
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let colon = if self.key.is_empty() { "" } else { ": " };
         write!(f, "{}{}{colon}{}", self.origin, self.key, self.what)
@@ -59,10 +59,10 @@ impl fmt::Display for Problem {
 
 /// All problems of a configuration, one per line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+#[error("{}", problems.iter().map(ConfigProblem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
     /// At least one.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 /// The file that is read when none is named.
@@ -80,25 +80,25 @@ pub fn load(
     env: impl Iterator<Item = (String, String)>,
     sets: &[(String, String)],
 ) -> Result<Config, ConfigError> {
-    let mut layers = Layers { sections: sections(), merged: BTreeMap::new(), problems: Vec::new() };
+    let mut layers = ConfigLayers { sections: sections(), merged: BTreeMap::new(), problems: Vec::new() };
     layers.files(file);
     layers.variables(env);
     for (key, text) in sets {
-        layers.set(Origin::Flag, key, text);
+        layers.set(SettingOrigin::Flag, key, text);
     }
     layers.finish()
 }
 
-struct Layers {
-    sections: Vec<Section>,
+struct ConfigLayers {
+    sections: Vec<ConfigSection>,
     /// The settings so far by section and key; a list section has one setting with the key "".
-    merged: BTreeMap<(String, String), (Value, Origin)>,
-    problems: Vec<Problem>,
+    merged: BTreeMap<(String, String), (Value, SettingOrigin)>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl Layers {
-    fn problem(&mut self, origin: Origin, key: &str, what: impl Into<String>) {
-        self.problems.push(Problem { origin, key: key.to_owned(), what: what.into() });
+impl ConfigLayers {
+    fn problem(&mut self, origin: SettingOrigin, key: &str, what: impl Into<String>) {
+        self.problems.push(ConfigProblem { origin, key: key.to_owned(), what: what.into() });
     }
 
     fn files(&mut self, named: Option<&Path>) {
@@ -110,7 +110,7 @@ impl Layers {
         let folder = path.with_file_name("conf.d");
         match drop_ins(&folder) {
             Ok(paths) => paths.iter().for_each(|path| self.read(path)),
-            Err(what) => self.problem(Origin::File(folder, 0), "", what),
+            Err(what) => self.problem(SettingOrigin::File(folder, 0), "", what),
         }
     }
 
@@ -122,19 +122,20 @@ impl Layers {
         };
         match text {
             Ok(text) => self.file(path, &text),
-            Err(what) => self.problem(Origin::File(path.to_owned(), 0), "", what),
+            Err(what) => self.problem(SettingOrigin::File(path.to_owned(), 0), "", what),
         }
     }
 
     fn file(&mut self, path: &Path, text: &str) {
         let at = |offset: usize| {
             let before = &text.as_bytes()[..offset.min(text.len())];
-            Origin::File(path.to_owned(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
+            SettingOrigin::File(path.to_owned(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
         };
         let table = match DeTable::parse(text) {
             Ok(table) => table.into_inner(),
             Err(error) => {
-                let origin = error.span().map_or(Origin::File(path.to_owned(), 0), |span| at(span.start));
+                let origin =
+                    error.span().map_or(SettingOrigin::File(path.to_owned(), 0), |span| at(span.start));
                 return self.problem(origin, "", format!("is not TOML: {}", error.message()));
             }
         };
@@ -198,19 +199,19 @@ impl Layers {
         env.sort_by_key(|(name, _)| (name != TEMPLATE_IP, name.clone()));
         for (name, text) in env {
             match known.get(&name) {
-                Some(key) => self.set(Origin::Variable(name), key, &text),
+                Some(key) => self.set(SettingOrigin::Variable(name), key, &text),
                 None => {
                     let reserved = RESERVED_VARIABLES.iter().map(|(name, _)| *name);
                     let nearest = nearest(&name, known.keys().map(String::as_str).chain(reserved));
                     let what = format!("is not a setting of hostd; did you mean {nearest}?");
-                    self.problem(Origin::Variable(name), "", what);
+                    self.problem(SettingOrigin::Variable(name), "", what);
                 }
             }
         }
     }
 
     /// Apply a setting from a variable or flag: `section.key` and the value; text has no quotes.
-    fn set(&mut self, origin: Origin, path: &str, text: &str) {
+    fn set(&mut self, origin: SettingOrigin, path: &str, text: &str) {
         let (name, key) = path.split_once('.').unwrap_or((path, ""));
         let Some(section) = self.sections.iter().find(|section| section.name == name).cloned() else {
             let nearest = self.nearest_section(name);
@@ -243,12 +244,12 @@ impl Layers {
     }
 
     /// Check one key of one table of a list. Returns whether it is valid.
-    fn item(&mut self, origin: Origin, section: &Section, key: &str, value: &Value) -> bool {
+    fn item(&mut self, origin: SettingOrigin, section: &ConfigSection, key: &str, value: &Value) -> bool {
         let table = Value::Table([(key.to_owned(), value.clone())].into_iter().collect());
         self.checked(origin, section, key, Value::Array(vec![table]))
     }
 
-    fn setting(&mut self, origin: Origin, section: &Section, key: &str, value: Value) {
+    fn setting(&mut self, origin: SettingOrigin, section: &ConfigSection, key: &str, value: Value) {
         let alone = match section.list {
             true => value.clone(),
             false => Value::Table([(key.to_owned(), value.clone())].into_iter().collect()),
@@ -259,7 +260,7 @@ impl Layers {
     }
 
     /// Deserialize a configuration with this setting alone: any error belongs to the setting.
-    fn checked(&mut self, origin: Origin, section: &Section, key: &str, alone: Value) -> bool {
+    fn checked(&mut self, origin: SettingOrigin, section: &ConfigSection, key: &str, alone: Value) -> bool {
         let path = if key.is_empty() { section.name.clone() } else { format!("{}.{key}", section.name) };
         let known = section.keys.iter().find(|known| known.name == key);
         if known.is_none() && !key.is_empty() {
@@ -296,7 +297,7 @@ impl Layers {
         )
     }
 
-    fn nearest_key(&self, section: &Section, key: &str) -> String {
+    fn nearest_key(&self, section: &ConfigSection, key: &str) -> String {
         for other in &self.sections {
             if other.keys.iter().any(|known| known.name == key) {
                 return format!("unknown key; did you mean {}.{key}?", other.name);
@@ -321,8 +322,8 @@ impl Layers {
         }
         let config: Config =
             Value::Table(whole).try_into().map_err(|error: toml::de::Error| ConfigError {
-                problems: vec![Problem {
-                    origin: Origin::Value,
+                problems: vec![ConfigProblem {
+                    origin: SettingOrigin::Value,
                     key: String::new(),
                     what: error.to_string(),
                 }],

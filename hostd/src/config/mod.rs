@@ -19,9 +19,9 @@ pub use hosts::{
     DiskBound, EgressConfig, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,
     StorageDriver,
 };
-pub use keys::{Key, RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
+pub use keys::{ConfigKey, ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
 pub use lifecycle::{LifecycleConfig, PoolConfig};
-pub use load::{ConfigError, Origin, Problem, default_file, load};
+pub use load::{ConfigError, ConfigProblem, SettingOrigin, default_file, load};
 pub use service::{AccessRule, LogConfig, LogFormat, MetricsConfig, ServerConfig};
 pub use toml_text::{default_toml, effective_toml};
 pub use types::{Config, Paths};

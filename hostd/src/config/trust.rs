@@ -1,7 +1,7 @@
 //! Folders and programs of the configuration that users other than root and hostd's own can change.
 
 use super::hosts::HostDriver;
-use super::load::{ConfigError, Origin, Problem};
+use super::load::{ConfigError, ConfigProblem, SettingOrigin};
 use super::types::Config;
 use crate::platform;
 use crate::trusted_path::{self, ParentRule, UntrustedPath};
@@ -42,14 +42,14 @@ impl Config {
         }
         let problem = |key: &str, error: UntrustedPath| {
             let what = format!("is refused: {error}");
-            Problem { origin: Origin::Value, key: key.to_owned(), what }
+            ConfigProblem { origin: SettingOrigin::Value, key: key.to_owned(), what }
         };
         let folders = folders.into_iter().filter_map(|(key, path, parents)| {
             trusted_path::folder(&path, parents).err().map(|error| problem(key, error))
         });
         let browserd = browserd.and_then(|path| trusted_path::executable(path).err());
         let browserd = browserd.map(|error| problem("linux.browserd", error));
-        let problems: Vec<Problem> = folders.chain(browserd).collect();
+        let problems: Vec<ConfigProblem> = folders.chain(browserd).collect();
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
     }
 }

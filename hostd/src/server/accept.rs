@@ -2,7 +2,7 @@
 
 use super::connection;
 use super::dispatch::Server;
-use super::gate::{SOON, Session};
+use super::gate::{CallerSession, SOON};
 use super::listener::Listener;
 use super::log_throttle::LogThrottle;
 use crate::api::{ErrorCode, RpcError};
@@ -94,7 +94,7 @@ async fn accept<H: Host>(
 fn admit<H: Host>(
     server: &Arc<Server<H>>,
     stream: &UnixStream,
-) -> Result<(Session, super::connections::Ticket), RpcError> {
+) -> Result<(CallerSession, super::connections::ConnectionTicket), RpcError> {
     let peer = platform::peer(stream.as_fd()).map_err(|error| {
         let message = format!("the peer's credentials cannot be read: {error}");
         RpcError::new(ErrorCode::Denied, message, "connect over hostd's Unix socket on this host")
@@ -115,5 +115,5 @@ fn admit<H: Host>(
         )
         .retry_after(SOON)
     })?;
-    Ok((Session::new(&peer, grant), ticket))
+    Ok((CallerSession::new(&peer, grant), ticket))
 }

@@ -4,10 +4,10 @@
 //! disconnected after a timeout. Nobody else waits for it. Operations run on tasks of their own and send their answers
 //! through a queue. If the connection is gone by then, the answer is dropped; the operation is done all the same.
 
-use super::connections::Ticket;
+use super::connections::ConnectionTicket;
 use super::dispatch::{Handled, Pending, ProgressLines, Server};
 use super::framing::{LineReader, LineWriter};
-use super::gate::{SOON, Session, shutting_down};
+use super::gate::{CallerSession, SOON, shutting_down};
 use crate::api::{ErrorCode, RpcError};
 use crate::host::Host;
 use crate::wire;
@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, watch};
 const QUEUE: usize = 256;
 
 /// A line to write, and whether it ends a request.
-enum Outgoing {
+enum OutgoingLine {
     Progress(Vec<u8>),
     Answer(Vec<u8>),
 }
@@ -31,8 +31,8 @@ enum Outgoing {
 pub async fn serve<H: Host>(
     server: Arc<Server<H>>,
     mut stream: UnixStream,
-    session: Session,
-    ticket: Ticket,
+    session: CallerSession,
+    ticket: ConnectionTicket,
     closing: watch::Receiver<()>,
 ) {
     let (number, uid) = (ticket.id(), session.uid);
@@ -46,8 +46,8 @@ pub async fn serve<H: Host>(
 async fn talk<H: Host>(
     server: &Arc<Server<H>>,
     stream: &mut UnixStream,
-    session: &Session,
-    ticket: &Ticket,
+    session: &CallerSession,
+    ticket: &ConnectionTicket,
     mut closing: watch::Receiver<()>,
 ) -> io::Result<()> {
     let limits = &server.gate.config.server;
@@ -106,24 +106,24 @@ async fn talk<H: Host>(
     }
 }
 
-fn start(ticket: &Ticket, queue: &mpsc::Sender<Outgoing>, pending: Pending) {
+fn start(ticket: &ConnectionTicket, queue: &mpsc::Sender<OutgoingLine>, pending: Pending) {
     ticket.begin();
     let queue = queue.clone();
     tokio::spawn(async move {
         let answer = pending.await;
         // An error means that the connection is gone.
-        let _ = queue.send(Outgoing::Answer(answer)).await;
+        let _ = queue.send(OutgoingLine::Answer(answer)).await;
     });
 }
 
 async fn deliver<W: tokio::io::AsyncWrite + Unpin>(
     writer: &mut LineWriter<W>,
-    ticket: &Ticket,
-    outgoing: Outgoing,
+    ticket: &ConnectionTicket,
+    outgoing: OutgoingLine,
 ) -> io::Result<()> {
     match outgoing {
-        Outgoing::Progress(line) => writer.write(&line).await,
-        Outgoing::Answer(line) => {
+        OutgoingLine::Progress(line) => writer.write(&line).await,
+        OutgoingLine::Answer(line) => {
             ticket.end();
             writer.write(&line).await
         }
@@ -131,11 +131,11 @@ async fn deliver<W: tokio::io::AsyncWrite + Unpin>(
 }
 
 /// Weak, so that the queue ends when no operation of the connection is left.
-fn progress_lines(queue: &mpsc::Sender<Outgoing>) -> ProgressLines {
+fn progress_lines(queue: &mpsc::Sender<OutgoingLine>) -> ProgressLines {
     let queue = queue.downgrade();
     Arc::new(move |line| {
         if let Some(queue) = queue.upgrade() {
-            let _ = queue.try_send(Outgoing::Progress(line));
+            let _ = queue.try_send(OutgoingLine::Progress(line));
         }
     })
 }

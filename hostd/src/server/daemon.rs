@@ -89,24 +89,24 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
 
 /// A configuration that was checked, with what follows from it.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedConfig {
     config: Arc<Config>,
     access: Access,
     slots: Slots,
 }
 
 /// Check everything that can be checked without changing anything.
-pub fn check(config: Config) -> Result<Checked, DaemonError> {
+pub fn check(config: Config) -> Result<CheckedConfig, DaemonError> {
     config.check_trust()?;
     let access = Access::new(&config.access);
     let slots = Slots::new(&config.pool)?;
     if let Some(address) = config.metrics.listen {
         metrics_http::check(address)?;
     }
-    Ok(Checked { config: Arc::new(config), access, slots })
+    Ok(CheckedConfig { config: Arc::new(config), access, slots })
 }
 
-impl Checked {
+impl CheckedConfig {
     /// What an operator should know although it is not an error.
     pub fn warnings(&self) -> &[String] {
         self.access.warnings()
@@ -114,7 +114,7 @@ impl Checked {
 }
 
 /// Run the daemon until it is told to stop.
-pub fn run(checked: Checked) -> Result<(), DaemonError> {
+pub fn run(checked: CheckedConfig) -> Result<(), DaemonError> {
     crate::platform::spare_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -127,7 +127,7 @@ pub fn run(checked: Checked) -> Result<(), DaemonError> {
     done
 }
 
-async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
+async fn run_with_driver(checked: CheckedConfig) -> Result<(), DaemonError> {
     match checked.config.host.driver {
         #[cfg(target_os = "linux")]
         HostDriver::Native => {
@@ -152,15 +152,15 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
     }
 }
 
-fn open_freebsd(checked: &Checked) -> Result<crate::host::freebsd::FreebsdHost, DaemonError> {
+fn open_freebsd(checked: &CheckedConfig) -> Result<crate::host::freebsd::FreebsdHost, DaemonError> {
     crate::host::freebsd::FreebsdHost::open(&checked.config, &checked.slots)
         .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
 }
 
 /// Run the daemon with a host, which is made only after the lock is held.
 pub async fn run_with_host<H: Host>(
-    checked: Checked,
-    make_host: impl FnOnce(&Checked) -> Result<H, DaemonError>,
+    checked: CheckedConfig,
+    make_host: impl FnOnce(&CheckedConfig) -> Result<H, DaemonError>,
 ) -> Result<(), DaemonError> {
     let mut signals = Signals::new().map_err(system("signals cannot be caught"))?;
     for warning in checked.warnings() {

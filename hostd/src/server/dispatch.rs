@@ -3,7 +3,7 @@
 //! Quick methods are answered at once. The others become a future that the connection runs on a task of its own, so that
 //! the call ends even when the caller disconnects.
 
-use super::gate::{Call, Decision, Gate, Session};
+use super::gate::{Call, CallerSession, Gate, LineDecision};
 use super::shares::Share;
 use crate::api::*;
 use crate::host::Host;
@@ -67,15 +67,15 @@ impl<H: Host> Server<H> {
     /// Decide about a line and answer it.
     pub fn handle(
         self: &Arc<Self>,
-        session: &Session,
+        session: &CallerSession,
         line: &[u8],
         busy: usize,
         progress: &ProgressLines,
     ) -> Handled {
         let (id, call, share) = match self.gate.decide(session, line, busy) {
-            Decision::Run(id, call, share) => (id, call, share),
-            Decision::Refuse(line) => return Handled::Now { line, served: false },
-            Decision::Ignore(method) => return Handled::Ignored(method),
+            LineDecision::Run(id, call, share) => (id, call, share),
+            LineDecision::Refuse(line) => return Handled::Now { line, served: false },
+            LineDecision::Ignore(method) => return Handled::Ignored(method),
         };
         let (server, caller) = (self.clone(), session.caller.clone());
         match *call {

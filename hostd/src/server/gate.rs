@@ -3,7 +3,7 @@
 //! [`Gate`] decides without waiting, so the order of the checks can be read in one place and fuzzed without a host: parse,
 //! authorise, share of the running operations, rate.
 
-use super::access::{Access, Grant};
+use super::access::{Access, AccessGrant};
 use super::connections::Connections;
 use super::log_throttle::UserLogThrottles;
 use super::rate::{CallKind, RateLimits};
@@ -95,7 +95,7 @@ impl Call {
 
 /// What the gate decides about a line.
 #[derive(Debug)]
-pub enum Decision {
+pub enum LineDecision {
     /// Run the call and answer it under this id. The share counts it against the caps until it ends.
     Run(Box<RawValue>, Box<Call>, Option<Share>),
     /// Refuse it with this line.
@@ -107,18 +107,18 @@ pub enum Decision {
 
 /// One caller: the peer of a connection with what it may do.
 #[derive(Debug)]
-pub struct Session {
+pub struct CallerSession {
     /// What it may do.
-    pub grant: Grant,
+    pub grant: AccessGrant,
     /// As the lifecycle sees it.
     pub caller: Caller,
     /// The user.
     pub uid: u32,
 }
 
-impl Session {
+impl CallerSession {
     /// The session of a peer.
-    pub fn new(peer: &Peer, grant: Grant) -> Self {
+    pub fn new(peer: &Peer, grant: AccessGrant) -> Self {
         let caller = Caller {
             actor: Actor::Peer { uid: peer.uid, pid: peer.pid },
             uid: Some(peer.uid),
@@ -159,13 +159,13 @@ impl Gate {
     }
 
     /// Decide about a line. `busy` is the number of running requests of this connection.
-    pub fn decide(&self, session: &Session, line: &[u8], busy: usize) -> Decision {
+    pub fn decide(&self, session: &CallerSession, line: &[u8], busy: usize) -> LineDecision {
         match wire::parse(line) {
-            Err(refusal) => Decision::Refuse(wire::failure(refusal.id, &refusal.error)),
-            Ok(Message::Notification { method }) => Decision::Ignore(wire::shortened(&method)),
+            Err(refusal) => LineDecision::Refuse(wire::failure(refusal.id, &refusal.error)),
+            Ok(Message::Notification { method }) => LineDecision::Ignore(wire::shortened(&method)),
             Ok(Message::Call { id, method, params }) => match self.admit(session, method, params, busy) {
-                Ok((call, share)) => Decision::Run(id.to_owned(), Box::new(call), share),
-                Err(error) => Decision::Refuse(wire::failure(id, &error)),
+                Ok((call, share)) => LineDecision::Run(id.to_owned(), Box::new(call), share),
+                Err(error) => LineDecision::Refuse(wire::failure(id, &error)),
             },
         }
     }
@@ -173,7 +173,7 @@ impl Gate {
     /// Authorise first, then check the limits: a caller learns nothing about a method it may not use.
     fn admit(
         &self,
-        session: &Session,
+        session: &CallerSession,
         method: Method,
         params: &str,
         busy: usize,
@@ -198,7 +198,7 @@ impl Gate {
         Ok((call, share))
     }
 
-    fn take_share(&self, session: &Session, call: &Call) -> Result<Option<Share>, RpcError> {
+    fn take_share(&self, session: &CallerSession, call: &Call) -> Result<Option<Share>, RpcError> {
         let (uid, operator) = (session.uid, session.grant.operator());
         if matches!(call, Call::Status(params) if params.checks) {
             let taken = self.checks.take(uid, operator).map_err(|_| {
@@ -233,7 +233,7 @@ impl Gate {
         taken.map(Some)
     }
 
-    fn take_token(&self, session: &Session, method: Method) -> Result<(), RpcError> {
+    fn take_token(&self, session: &CallerSession, method: Method) -> Result<(), RpcError> {
         let (uid, kind) = (session.uid, CallKind::of(method));
         let taken = self.rates.take(kind, uid, session.grant.operator(), self.started.elapsed());
         taken.map_err(|early| {
@@ -295,18 +295,18 @@ mod tests {
     /// The share of a call that is let through, or the code that refuses it.
     fn ask(gate: &Gate, uid: u32, method: Method, params: &str) -> Result<Option<Share>, String> {
         let peer = Peer { uid, gids: vec![], pid: None };
-        let session = Session::new(&peer, gate.access.grant(&peer).unwrap());
+        let session = CallerSession::new(&peer, gate.access.grant(&peer).unwrap());
         let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         match gate.decide(&session, line.as_bytes(), 0) {
-            Decision::Run(_, call, share) => {
+            LineDecision::Run(_, call, share) => {
                 assert_eq!(call.method(), method);
                 Ok(share)
             }
-            Decision::Refuse(line) => {
+            LineDecision::Refuse(line) => {
                 let answer: serde_json::Value = serde_json::from_slice(&line).unwrap();
                 Err(answer["error"]["data"]["code"].as_str().unwrap().to_owned())
             }
-            Decision::Ignore(method) => panic!("{method} is ignored"),
+            LineDecision::Ignore(method) => panic!("{method} is ignored"),
         }
     }
 
