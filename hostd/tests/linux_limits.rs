@@ -21,12 +21,17 @@ fn limit(pid: u32, name: &str) -> Option<(String, String)> {
     Some((words.next()?, words.next()?))
 }
 
+/// The setting of a daemon with browserd, and of one without.
+fn with_and_without_browserd() -> [String; 2] {
+    let browserd = Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("browserd");
+    assert!(browserd.is_file(), "{} is missing: cargo build -p browserd", browserd.display());
+    [format!("linux.browserd={}", browserd.display()), "linux.browserd=".to_owned()]
+}
+
 #[test]
 fn open_files_are_limited_with_and_without_browserd() {
     in_private_machine("open_files_are_limited_with_and_without_browserd", |lab| {
-        let browserd = Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("browserd");
-        assert!(browserd.is_file(), "{} is missing: cargo build -p browserd", browserd.display());
-        for setting in [format!("linux.browserd={}", browserd.display()), "linux.browserd=".to_owned()] {
+        for setting in with_and_without_browserd() {
             let home = home(lab, &[&setting]);
             block_on(async {
                 let daemon = home.start().await;
@@ -56,9 +61,7 @@ fn open_files_are_limited_with_and_without_browserd() {
 #[test]
 fn a_clone_starts_with_the_smallest_limits() {
     in_private_machine("a_clone_starts_with_the_smallest_limits", |lab| {
-        let browserd = Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("browserd");
-        assert!(browserd.is_file(), "{} is missing: cargo build -p browserd", browserd.display());
-        for setting in [format!("linux.browserd={}", browserd.display()), "linux.browserd=".to_owned()] {
+        for setting in with_and_without_browserd() {
             let home = home(lab, &[&setting]);
             block_on(async {
                 let daemon = home.start().await;
