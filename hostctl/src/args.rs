@@ -2,7 +2,7 @@
 
 use crate::exit::EXIT_CODES;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use hostd::api::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
+use hostd::api::{CloneId, CloneName, LONGEST_SECONDS, RequestId, SnapshotName, Tenant};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -325,7 +325,11 @@ fn duration(text: &str) -> Result<Duration, String> {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; write 90s, 5m or 2h"))?,
     };
-    if duration.is_zero() { Err("must be longer than 0".into()) } else { Ok(duration) }
+    match duration {
+        Duration::ZERO => Err("must be longer than 0".into()),
+        _ if duration > Duration::from_secs(LONGEST_SECONDS) => Err("must be at most 366 days".into()),
+        _ => Ok(duration),
+    }
 }
 
 fn count(text: &str) -> Result<u64, String> {
@@ -376,7 +380,8 @@ mod tests {
         }
         assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
-        for bad in ["", "0", "0s", "soon", "-1"] {
+        assert_eq!(duration("366days"), Ok(Duration::from_secs(LONGEST_SECONDS)));
+        for bad in ["", "0", "0s", "soon", "-1", "31622401", "18446744073709551615", "99999years"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
         assert!(count("0").is_err() && count("x").is_err());

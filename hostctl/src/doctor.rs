@@ -7,18 +7,20 @@ use crate::text::{Tone, clean};
 use hostd::api::{ErrorCode, Finding, Severity, StatusParams, StatusResult};
 use hostd::config::{self, Config};
 use serde_json::json;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 pub(crate) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Result<CommandOutput, Failure> {
     let mut findings = Vec::new();
-    let config = configuration(args.config.as_deref(), &mut findings);
-    let configured = config.map(|config| config.paths.socket);
+    let paths = configuration(args.config.as_deref(), &mut findings).map(|config| config.paths);
     // The daemon listens where its configuration says.
-    let remote = remote.with_default(configured);
+    let remote = remote.with_default(paths.as_ref().map(|paths| paths.socket.clone()));
     let socket = socket(remote.path());
     let reachable = socket.severity == Severity::Ok;
     findings.push(socket);
+    if let Some(paths) = paths.filter(|paths| reachable && paths.socket == remote.path()) {
+        findings.extend(group_access(&paths.socket, &paths.socket_group));
+    }
     if reachable {
         daemon(&remote, &mut findings).await;
     }
@@ -87,6 +89,11 @@ fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Con
         Ok(config) => {
             let what = if path.exists() { "is valid" } else { "does not exist: defaults are used" };
             findings.push(good("config", format!("{shown} {what}")));
+            let untrusted = config.check_trust().err().into_iter().flat_map(|error| error.problems);
+            findings.extend(untrusted.map(|problem| {
+                let fix = "run the command at the end of the message, or name another path".to_owned();
+                bad("paths", problem.to_string(), fix)
+            }));
             Some(config)
         }
         Err(error) => {
@@ -118,6 +125,40 @@ fn socket(path: &Path) -> Finding {
             bad("socket", format!("{shown}: {error}"), fix.into())
         }
     }
+}
+
+/// Whether members of the configured group can connect. The check above only shows that the caller can, and root always
+/// can.
+fn group_access(socket: &Path, group: &str) -> Option<Finding> {
+    if group.is_empty() {
+        return None;
+    }
+    let restart = "restart hostd, which sets group and mode; with systemd, change SocketGroup= in hostd.socket and \
+                   the group in tmpfiles.d/hostd.conf too";
+    let Ok(Some(found)) = nix::unistd::Group::from_name(group) else {
+        return Some(Finding {
+            check: "socket-group".into(),
+            severity: Severity::Warning,
+            message: format!("paths.socket_group: there is no group {group}: only root can connect"),
+            fix: format!("groupadd {group}, then restart hostd"),
+        });
+    };
+    let gid = found.gid.as_raw();
+    let allows = |path: &Path, for_group: u32, for_others: u32| {
+        path.metadata().is_ok_and(|seen| {
+            let by_group = seen.gid() == gid && seen.mode() & for_group != 0;
+            by_group || seen.mode() & for_others != 0
+        })
+    };
+    let closed = socket.ancestors().skip(1).find(|folder| !allows(folder, 0o010, 0o001));
+    let closed = closed.or_else(|| Some(socket).filter(|socket| !allows(socket, 0o020, 0o002)));
+    Some(match closed {
+        None => good("socket-group", format!("group {group} may connect")),
+        Some(path) => {
+            let message = format!("group {group} may not connect: {} is closed to it", path.display());
+            bad("socket-group", message, restart.into())
+        }
+    })
 }
 
 /// One line for each check, followed by its fix.

@@ -12,6 +12,7 @@ use hostd::slot::Slot;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -185,11 +186,11 @@ fn a_clone_from_create_to_destroy_in_words() {
 #[test]
 fn every_command_speaks_json() {
     let (lab, _daemon) = started(3, "");
-    let made = data(&lab, &["create", "--request-id", "task-1", "--memory", "64M", "--cpu", "50"]);
+    let made = data(&lab, &["create", "--request-id", "task-1", "--memory", "256M", "--cpu", "50"]);
     assert_eq!((&made["renewed"], &made["clone"]["state"]), (&false.into(), &"ready".into()));
-    assert_eq!(made["clone"]["limits"]["memory_bytes"], 64 << 20);
+    assert_eq!(made["clone"]["limits"]["memory_bytes"], 256 << 20);
     assert_eq!(made["clone"]["limits"]["cpu_percent"], 50);
-    let renewed = data(&lab, &["create", "--request-id", "task-1", "--memory", "64M", "--cpu", "50"]);
+    let renewed = data(&lab, &["create", "--request-id", "task-1", "--memory", "256M", "--cpu", "50"]);
     assert_eq!(
         (&renewed["renewed"], &renewed["clone"]["clone_id"]),
         (&true.into(), &made["clone"]["clone_id"])
@@ -247,6 +248,11 @@ fn exit_codes_name_the_kind_of_failure() {
     refused(&socket, &["call", "browser-clone-pause"], 2, "method_not_found");
     refused(&socket, &["call", "host-status", "{\"cheks\":true}"], 2, "invalid_params");
     refused(&socket, &["call", "host-status", "{"], 2, "usage");
+    let small = refused(&socket, &["create", "--disk", "1M"], 2, "invalid_params");
+    assert_eq!(small["message"], "limits.disk_bytes: 1048576 is too small: at least 16777216");
+    let large = refused(&socket, &["create", "--cpu", "201"], 5, "limit_exceeded");
+    assert_eq!(large["message"], "limits.cpu_percent: 201 is above clone_limits.cpu_percent, which is 200");
+    refused(&socket, &["create", "--deadline", "2days"], 5, "limit_exceeded");
     refused(&socket, &["call", "host-status", "[]"], 2, "usage");
     good(&lab, &["destroy", "browsertask001", &id]);
     refused(&socket, &["create", "--snapshot", "nosuch"], 7, "template_unusable");
@@ -473,6 +479,57 @@ fn the_doctor_works_when_the_daemon_is_down() {
         broken.out.contains("hostd.toml:2: pool.prefx: unknown key; did you mean pool.prefix?"),
         "{broken:?}"
     );
+}
+
+#[test]
+fn the_doctor_notices_that_the_group_cannot_connect() {
+    if !nix::unistd::geteuid().is_root() {
+        // Only root can give the socket to another group. Without a group there is nothing to check.
+        assert!(nix::unistd::chown(Path::new("/"), None, Some(1.into())).is_err());
+        return;
+    }
+    let (lab, daemon) = started(2, "");
+    let config = lab.path().join("hostd.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let doctor = |group: &str| {
+        let group = format!("socket_group = \"{group}\"");
+        std::fs::write(&config, text.replace("socket_group = \"\"", &group)).unwrap();
+        hostctl(&lab, &["doctor", "--config", config.to_str().unwrap()])
+    };
+    let other = nix::unistd::Group::from_gid(1.into()).unwrap().expect("group 1").name;
+    let closed = doctor(&other);
+    assert_eq!(closed.code, 7, "{closed:?}");
+    assert!(closed.out.contains(&format!("group {other} may not connect")), "{}", closed.out);
+    // Both the folder and the socket count.
+    nix::unistd::chown(lab.path(), None, Some(1.into())).unwrap();
+    std::fs::set_permissions(lab.path(), PermissionsExt::from_mode(0o750)).unwrap();
+    assert_eq!(doctor(&other).code, 7);
+    nix::unistd::chown(&lab.socket(), None, Some(1.into())).unwrap();
+    let open = doctor(&other);
+    assert_eq!(open.code, 0, "{open:?}");
+    assert!(open.out.contains(&format!("group {other} may connect")), "{}", open.out);
+    let unknown = doctor("no-such-group");
+    assert!(unknown.code == 0 && unknown.out.contains("there is no group no-such-group"), "{unknown:?}");
+    assert!(daemon.stop().success());
+}
+
+#[test]
+fn the_doctor_notices_folders_that_others_can_write() {
+    let (lab, daemon) = started(2, "");
+    let config = lab.path().join("hostd.toml");
+    let state = lab.path().join("state");
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o777)).unwrap();
+    let open = hostctl(&lab, &["doctor", "--config", config.to_str().unwrap()]);
+    assert_eq!(open.code, 7, "{open:?}");
+    let shown = state.display();
+    assert!(
+        open.out.contains(&format!("paths.state: is refused: {shown} can be written by others")),
+        "{open:?}"
+    );
+    assert!(open.out.contains(&format!("mode 0777): chmod go-w {shown}")), "{open:?}");
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o711)).unwrap();
+    assert_eq!(hostctl(&lab, &["doctor", "--config", config.to_str().unwrap()]).code, 0);
+    assert!(daemon.stop().success());
 }
 
 #[test]

@@ -13,7 +13,7 @@ export type CloneName = string;
 /** A template's snapshot, by its bare name. */
 export type SnapshotName = string;
 
-/** Resource limits of a clone. In a request each is capped by the configured limit; in a result they are the limits in effect. */
+/** Resource limits of a clone. In a request each must be at most the configured limit, and a limit that is left out is the configured one. In a result they are the limits in effect. */
 export interface Limits {
   /** Memory of all its processes, in bytes. */
   memory_bytes?: number;
@@ -278,21 +278,21 @@ export interface ErrorData {
 }
 
 /** The stable code of a refusal or failure (`error.data.code`). */
-export type ErrorCode = "parse_error" | "invalid_request" | "method_not_found" | "invalid_params" | "internal" | "denied" | "rate_limited" | "too_many_connections" | "too_many_requests" | "line_too_long" | "slow_line" | "host_full" | "tenant_full" | "shutting_down" | "not_found" | "wrong_clone" | "not_destroying" | "request_conflict" | "request_finished" | "name_taken" | "template_unusable" | "host_not_ready" | "audit_unavailable" | "state_unavailable" | "step_failed" | "timeout" | "disk_full" | "incomplete" | "template_in_use";
+export type ErrorCode = "parse_error" | "invalid_request" | "method_not_found" | "invalid_params" | "internal" | "denied" | "rate_limited" | "too_many_connections" | "too_many_requests" | "line_too_long" | "slow_line" | "host_full" | "tenant_full" | "shutting_down" | "not_found" | "wrong_clone" | "not_destroying" | "request_conflict" | "request_finished" | "name_taken" | "template_unusable" | "host_not_ready" | "audit_unavailable" | "state_unavailable" | "step_failed" | "timeout" | "disk_full" | "incomplete" | "template_in_use" | "limit_exceeded";
 
 /** Parameters of `browser-clone-create`. */
 export interface CreateParams {
-  /** The idempotency key of the request. Repeating it returns the same clone and renews its lease. */
+  /** The idempotency key of the request. Repeating it returns the same clone and renews its lease. Every user has request ids of its own. */
   request_id: RequestId;
-  /** The tenant that the clone is counted for. */
+  /** The tenant that the clone is counted for. Every user has tenants of its own. */
   tenant?: Tenant;
   /** The free slot to use, by its clone name; default: the slot freed longest ago. */
   name?: CloneName;
   /** The template's snapshot; default: as configured. */
   snapshot?: SnapshotName;
-  /** The clone's lifetime from now on; capped by the configuration. */
+  /** The clone's lifetime from now on; at most the configured one. */
   deadline_seconds?: number;
-  /** Limits below the configured ones. */
+  /** Limits of the clone, each at most the configured one; default: as configured. */
   limits?: Limits;
   /** Request progress notifications with this token. */
   progress_token?: ProgressToken;

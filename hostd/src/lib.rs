@@ -17,4 +17,5 @@ pub mod record;
 pub mod server;
 pub mod slot;
 mod timing;
+pub mod trusted_path;
 pub mod wire;

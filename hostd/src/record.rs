@@ -106,6 +106,11 @@ impl Record {
     /// The version of the format that this code writes.
     pub const VERSION: u32 = 1;
 
+    /// Whether this user's request made the clone. Every user has request ids of its own.
+    pub fn is_of(&self, owner: Option<u32>, request: &RequestId) -> bool {
+        self.owner_uid == owner && self.request_id.as_ref() == Some(request)
+    }
+
     /// Whether the clone counts against the host's capacity.
     pub fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Quarantined { .. })

@@ -143,7 +143,8 @@ fn unknown_method(name: &str) -> RpcError {
     RpcError::new(ErrorCode::MethodNotFound, format!("no method {name:?}"), hint)
 }
 
-fn shortened(text: &str) -> String {
+/// At most [`LONGEST_QUOTE`] characters of a caller's text, for messages and logs.
+pub fn shortened(text: &str) -> String {
     if text.chars().count() <= LONGEST_QUOTE {
         return text.to_owned();
     }

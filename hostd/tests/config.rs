@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use hostd::api::Method;
-use hostd::config::{self, AccessRule, Config, ConfigError, LogFormat, Origin};
+use hostd::api::{Limits, Method};
+use hostd::config::{self, AccessRule, Config, ConfigError, LogFormat, SettingOrigin};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A folder with a configuration file in it.
@@ -12,7 +13,7 @@ struct Etc(tempfile::TempDir);
 impl Etc {
     fn new(text: &str) -> Etc {
         let etc = Etc(tempfile::tempdir().unwrap());
-        std::fs::write(etc.file(), text).unwrap();
+        write(&etc.file(), text);
         etc
     }
 
@@ -21,13 +22,25 @@ impl Etc {
     }
 
     fn drop_in(&self, name: &str, text: &str) {
-        std::fs::create_dir_all(self.0.path().join("conf.d")).unwrap();
-        std::fs::write(self.0.path().join("conf.d").join(name), text).unwrap();
+        let folder = self.0.path().join("conf.d");
+        std::fs::create_dir_all(&folder).unwrap();
+        set_mode(&folder, 0o755);
+        write(&folder.join(name), text);
     }
 
     fn load(&self) -> Result<Config, ConfigError> {
         load(Some(&self.file()), &[], &[])
     }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// Write a file that only its owner can change, whatever the umask is.
+fn write(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    set_mode(path, 0o644);
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -111,15 +124,122 @@ fn a_named_file_must_exist_and_the_default_file_need_not() {
     }
 }
 
+/// Every file and folder that others can write: each is refused, and the message names it and its mode.
 #[test]
-fn a_world_writable_file_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
+fn files_and_folders_that_others_can_write_are_refused() {
     let etc = Etc::new("[pool]\nprefix = \"a\"\n");
-    std::fs::set_permissions(etc.file(), PermissionsExt::from_mode(0o666)).unwrap();
+    etc.drop_in("1.toml", "[pool]\nprefix = \"b\"\n");
+    let folder = etc.0.path().canonicalize().unwrap();
+    assert_eq!(etc.load().unwrap().pool.prefix, "b");
+    for (path, before) in [
+        (folder.clone(), 0o700),
+        (folder.join("hostd.toml"), 0o644),
+        (folder.join("conf.d"), 0o755),
+        (folder.join("conf.d/1.toml"), 0o644),
+    ] {
+        for bits in [0o020, 0o002, 0o022] {
+            set_mode(&path, before | bits);
+            let error = etc.load().unwrap_err().to_string();
+            let shown = path.display();
+            let mode = before | bits;
+            assert!(
+                error.contains(&format!("is refused: {shown} can be written by others (owner ")),
+                "{error}"
+            );
+            assert!(error.contains(&format!(", mode {mode:04o}): chmod go-w {shown}")), "{error}");
+        }
+        set_mode(&path, before);
+        assert_eq!(etc.load().unwrap().pool.prefix, "b");
+    }
+    // Nobody may add a file to the drop-in folder, not even to a sticky one.
+    set_mode(&folder.join("conf.d"), 0o1777);
+    assert!(etc.load().is_err());
+    set_mode(&folder.join("conf.d"), 0o755);
+    // In a sticky parent such as /tmp others cannot replace the file.
+    set_mode(&folder, 0o1777);
+    assert_eq!(etc.load().unwrap().pool.prefix, "b");
+}
+
+#[test]
+fn a_linked_file_is_trusted_if_link_and_target_are() {
+    let (etc, other) = (Etc::new("[pool]\nprefix = \"a\"\n"), tempfile::tempdir().unwrap());
+    let link = other.path().join("hostd.toml");
+    std::os::unix::fs::symlink(etc.file(), &link).unwrap();
+    assert_eq!(load(Some(&link), &[], &[]).unwrap().pool.prefix, "a");
+    set_mode(other.path(), 0o777);
+    assert!(load(Some(&link), &[], &[]).unwrap_err().to_string().contains("can be written by others"));
+    set_mode(other.path(), 0o700);
+    set_mode(etc.0.path(), 0o777);
+    assert!(load(Some(&link), &[], &[]).unwrap_err().to_string().contains("can be written by others"));
+}
+
+#[test]
+fn a_file_of_another_user_is_refused() {
+    let etc = Etc::new("");
+    if !nix::unistd::geteuid().is_root() {
+        // An ordinary user cannot give a file away; its own files are accepted, which the other tests show.
+        assert!(nix::unistd::chown(&etc.file(), Some(12345.into()), None).is_err());
+        return;
+    }
+    nix::unistd::chown(&etc.file(), Some(12345.into()), None).unwrap();
     let error = etc.load().unwrap_err().to_string();
-    assert!(error.ends_with("hostd.toml: is world-writable and therefore refused: chmod o-w"), "{error}");
-    std::fs::set_permissions(etc.file(), PermissionsExt::from_mode(0o664)).unwrap();
-    assert_eq!(etc.load().unwrap().pool.prefix, "a");
+    assert!(
+        error.contains("hostd.toml belongs to user 12345 (owner 12345, mode 0644): chown root "),
+        "{error}"
+    );
+}
+
+/// Folders that the daemon writes to: each is refused if others can write to it.
+#[test]
+fn state_folders_that_others_can_write_are_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path().canonicalize().unwrap();
+    let mut config = Config::default();
+    config.paths.state = home.join("state");
+    config.paths.socket = home.join("run/hostd.sock");
+    config.paths.audit = home.join("log/audit.log");
+    config.pool.clones_dir = home.join("clones");
+    config.linux.templates = home.join("templates");
+    config.linux.browserd = home.join("browserd");
+    config.freebsd.bastille_prefix = home.join("bastille");
+    config.freebsd.console_logs = home.join("console");
+    config.check_trust().expect("folders that do not exist yet");
+    let mut folders = vec![("paths.state", "state"), ("paths.socket", "run"), ("paths.audit", "log")];
+    folders.extend([("pool.clones_dir", "clones")]);
+    match cfg!(target_os = "linux") {
+        true => folders.push(("linux.templates", "templates")),
+        false => {
+            folders.extend([("freebsd.bastille_prefix", "bastille"), ("freebsd.console_logs", "console")])
+        }
+    }
+    for (key, name) in folders {
+        let folder = home.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        set_mode(&folder, 0o755);
+        config.check_trust().unwrap();
+        for mode in [0o775, 0o757, 0o1777] {
+            set_mode(&folder, mode);
+            let error = config.check_trust().unwrap_err();
+            assert_eq!(error.problems.len(), 1, "{error}");
+            assert_eq!(error.problems[0].key, key);
+            assert!(
+                error.to_string().contains(&format!("mode {mode:04o}): chmod go-w {}", folder.display()))
+            );
+        }
+        set_mode(&folder, 0o711);
+    }
+    if cfg!(target_os = "linux") {
+        write(&config.linux.browserd, "");
+        set_mode(&config.linux.browserd, 0o775);
+        assert_eq!(config.check_trust().unwrap_err().problems[0].key, "linux.browserd");
+        set_mode(&config.linux.browserd, 0o755);
+    }
+    config.check_trust().unwrap();
+    // Only the audit log may be below a folder that a group can write: Ubuntu's /var/log.
+    set_mode(&home, 0o770);
+    let error = config.check_trust().unwrap_err();
+    assert!(error.problems.iter().all(|problem| problem.key != "paths.audit"), "{error}");
+    assert!(error.problems.iter().any(|problem| problem.key == "paths.state"), "{error}");
 }
 
 #[test]
@@ -174,6 +294,12 @@ fn wrong_types_are_refused_with_what_was_expected() {
         problem("[[access]]\nusers = [\"a\"]\noperations = [\"browser-clone-pause\"]\n")
             .starts_with("hostd.toml:3: access.operations: unknown variant `browser-clone-pause`")
     );
+    assert_eq!(
+        problem("[clone_limits]\ndisk_bytes = 9223372036854775808\n"),
+        "hostd.toml:2: clone_limits.disk_bytes: invalid type: string \"9223372036854775808\", expected a whole number \
+         from 16777216 to 1125899906842624"
+    );
+    assert!(problem("[egress]\ncontrol_users = [18446744073709551615]\n").contains("egress.control_users: "));
     assert_eq!(problem("pool = 3\n"), "hostd.toml:1: pool: expected a section: [pool]");
     assert_eq!(problem("access = 3\n"), "hostd.toml:1: access: expected a list of tables: [[access]]");
     assert!(problem("[pool\n").starts_with("hostd.toml:1: is not TOML: "), "{}", problem("[pool\n"));
@@ -200,7 +326,7 @@ fn a_check_names_the_layer_that_set_the_value() {
     assert!(set_problem("pool.prefix", "Bad").starts_with("--set: pool.prefix: \"Bad\" cannot begin a name"));
     let etc = Etc::new("[pool]\nprefix = \"a\"\n\n[[access]]\nusers = [\"root\"]\n");
     let error = etc.load().unwrap_err();
-    assert_eq!(error.problems[0].origin, Origin::File(etc.file(), 4));
+    assert_eq!(error.problems[0].origin, SettingOrigin::File(etc.file(), 4));
 }
 
 #[test]
@@ -240,6 +366,14 @@ fn every_rule_of_the_check_is_enforced() {
         ("server.max_line_bytes", |c| c.server.max_line_bytes = 10),
         ("log.filter", |c| c.log.filter = "hostd=loud".into()),
         ("metrics.listen", |c| c.metrics.listen = Some("10.0.0.1:9469".parse().unwrap())),
+        ("metrics.listen", |c| c.metrics.listen = Some("127.0.0.1:0".parse().unwrap())),
+        ("egress.browserd_port", |c| c.egress.browserd_port = 1023),
+        ("egress.control_users", |c| c.egress.control_users.push(u32::MAX)),
+        ("server.max_operations_per_user", |c| c.server.max_operations_per_user = 0),
+        ("server.reap_burst", |c| c.server.reap_burst = 0),
+        ("clone_limits.disk_bytes", |c| c.clone_limits.disk_bytes = 0),
+        ("clone_limits.write_bytes_per_second", |c| c.clone_limits.write_bytes_per_second = 1),
+        ("pool.address_offset", |c| c.pool.address_offset = 1),
         ("access", |c| c.access.clear()),
         ("access", |c| c.access[0].users.clear()),
         ("access", |c| c.access[0].users = vec![" ".into()]),
@@ -253,6 +387,55 @@ fn every_rule_of_the_check_is_enforced() {
         let error = config.check().expect_err(key);
         assert_eq!(error.problems.len(), 1, "case {index}: {error}");
         assert_eq!(error.problems[0].key, *key, "case {index}: {error}");
+    }
+}
+
+/// No number is without bounds, and none outside of them is accepted.
+#[test]
+fn every_number_has_bounds() {
+    let mut numbers = 0;
+    for section in config::sections().into_iter().filter(|section| !section.list) {
+        for key in section.keys.iter().filter(|key| key.default.is_number()) {
+            numbers += 1;
+            let path = format!("{}.{}", section.name, key.name);
+            for bad in ["-1", "1.5", "18446744073709551615", "99999999999999999999", "true"] {
+                assert!(set_problem(&path, bad).contains(&path), "{path} = {bad}");
+            }
+            // The slots check the user ids against the ranges of the system.
+            if path == "pool.uid_base" {
+                assert!(
+                    set_problem(&path, "0").contains(&path)
+                        && set_problem(&path, "4294967295").contains(&path)
+                );
+                continue;
+            }
+            let (least, most) = key.range;
+            let most = most.unwrap_or_else(|| panic!("{path} has no largest value"));
+            assert!(set_problem(&path, &(most + 1).to_string()).contains(&path), "{path} = {most} + 1");
+            if let Some(least) = least.filter(|least| *least > 0) {
+                let problem = set_problem(&path, &(least - 1).to_string());
+                assert!(problem.contains(&path), "{path} = {least} - 1: {problem}");
+            }
+        }
+    }
+    assert!(numbers >= 40, "{numbers} numbers");
+}
+
+#[test]
+fn limits_of_a_clone_that_cannot_work_are_refused() {
+    let limits = Limits::default().each().map(|(name, _, range)| (name, range.least));
+    for (name, least) in limits {
+        let path = format!("clone_limits.{name}");
+        for bad in [1, least - 1] {
+            let problem = set_problem(&path, &bad.to_string());
+            let expected = format!("--set: {path}: {bad} is too small: at least {least}");
+            assert!(problem.starts_with(&expected), "{problem}");
+        }
+        let config = load(Some(&Etc::new("").file()), &[], &[(&path, &least.to_string())]);
+        config.unwrap_or_else(|error| panic!("{path} = {least}: {error}"));
+        // A rate of 0 is no limit; nothing else may be unlimited.
+        let zero = load(Some(&Etc::new("").file()), &[], &[(&path, "0")]);
+        assert_eq!(zero.is_ok(), name.ends_with("_per_second"), "{path}");
     }
 }
 

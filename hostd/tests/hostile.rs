@@ -11,11 +11,11 @@ mod daemon;
 
 use daemon::{Daemon, Home, PATIENCE, Raw, code, create, until};
 use hostd::api::*;
-use hostd::client::Client;
+use hostd::client::{Client, ClientError};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -153,6 +153,37 @@ async fn invalid_requests_get_typed_errors() {
             ),
             (call("browser-clone-create", r#"{"request_id":"a","limits":[1,2]}"#), "invalid_params"),
             (call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":-1}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":0}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":1.5}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":"9"}"#), "invalid_params"),
+            (call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":1e99}"#), "invalid_params"),
+            (
+                call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":18446744073709551616}"#),
+                "invalid_params",
+            ),
+            (
+                call("browser-clone-create", r#"{"request_id":"a","deadline_seconds":18446744073709551615}"#),
+                "limit_exceeded",
+            ),
+            (
+                call("browser-clone-create", r#"{"request_id":"a","limits":{"disk_bytes":0}}"#),
+                "invalid_params",
+            ),
+            (
+                call("browser-clone-create", r#"{"request_id":"a","limits":{"memory_bytes":1}}"#),
+                "invalid_params",
+            ),
+            (
+                call(
+                    "browser-clone-create",
+                    r#"{"request_id":"a","limits":{"cpu_percent":18446744073709551615}}"#,
+                ),
+                "invalid_params",
+            ),
+            (
+                call("browser-clone-create", r#"{"request_id":"a","limits":{"processes":1025}}"#),
+                "limit_exceeded",
+            ),
             (call("browser-clone-destroy", &format!(r#"{{{clone},"pid":1}}"#)), "invalid_params"),
             (call("browser-clone-destroy", r#"{"name":"browsertask001"}"#), "invalid_params"),
             (call("browser-clone-reap", r#"{"dry_run":"yes"}"#), "invalid_params"),
@@ -344,8 +375,41 @@ fn connect_as(uid: u32, path: PathBuf) -> std::io::Result<std::os::unix::net::Un
     .unwrap()
 }
 
-fn open_to_everybody(folder: &Path, mode: u32) {
-    fs::set_permissions(folder, fs::Permissions::from_mode(mode)).unwrap();
+/// Let every user reach the socket, so that only the access rules decide.
+fn open_to_everybody(home: &Home) {
+    for (path, mode) in
+        [(home.path(), 0o755), (home.socket().parent().unwrap(), 0o755), (&home.socket(), 0o666)]
+    {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+fn raw_as(uid: u32, home: &Home) -> Raw {
+    let stream = connect_as(uid, home.socket()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    Raw::over(UnixStream::from_std(stream).unwrap())
+}
+
+fn client_as(uid: u32, home: &Home) -> Client {
+    let stream = connect_as(uid, home.socket()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    Client::over(UnixStream::from_std(stream).unwrap()).with_timeout(PATIENCE)
+}
+
+/// The test's own user is operator; two other users may create, destroy and reap.
+fn rules() -> String {
+    let operations = r#"["browser-clone-create","browser-clone-destroy","browser-clone-reap"]"#;
+    format!(
+        r#"access=[{{users=["{}"],operator=true}},{{users=["{ONE}","{OTHER}"],operations={operations}}}]"#,
+        nix::unistd::geteuid()
+    )
+}
+
+const ONE: u32 = 65_534;
+const OTHER: u32 = 65_533;
+
+fn refusal(outcome: Result<impl std::fmt::Debug, ClientError>) -> RpcError {
+    outcome.expect_err("a refusal").rpc().expect("hostd's own refusal").clone()
 }
 
 #[tokio::test]
@@ -359,24 +423,17 @@ async fn a_user_without_a_rule_is_refused() {
         );
 
         // The socket's mode alone must not be the only guard.
-        open_to_everybody(home.path(), 0o755);
-        open_to_everybody(home.socket().parent().unwrap(), 0o755);
-        open_to_everybody(&home.socket(), 0o666);
+        open_to_everybody(home);
         for _ in 0..50 {
-            let stream = connect_as(65_534, home.socket()).unwrap();
-            stream.set_nonblocking(true).unwrap();
-            let mut raw = Raw::over(UnixStream::from_std(stream).unwrap());
+            let mut raw = raw_as(65_534, home);
             let _ = raw.write.write_all(format!("{STATUS}\n").as_bytes()).await;
             let refusal = raw.line().await.expect("a refusal");
             assert_eq!((code(&refusal), &refusal["id"]), ("denied".to_owned(), &Value::Null));
             assert!(refusal["error"]["message"].as_str().unwrap().contains("65534"), "{refusal}");
             assert_eq!(raw.line().await, None);
         }
-        let stream = connect_as(65_534, home.socket()).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        let client = Client::over(UnixStream::from_std(stream).unwrap());
-        let error = client.create(create("a")).await.unwrap_err();
-        assert_eq!(error.rpc().expect("hostd's own refusal").code(), ErrorCode::Denied);
+        let error = refusal(client_as(65_534, home).create(create("a")).await);
+        assert_eq!(error.code(), ErrorCode::Denied);
         honest.is_served().await;
         assert!(daemon.client().await.status(StatusParams::default()).await.unwrap().connections <= 2);
     })
@@ -390,26 +447,167 @@ async fn a_user_does_only_what_its_rule_lists() {
         nix::unistd::geteuid()
     );
     attack(&[&rules], async |home, _, _| {
-        open_to_everybody(home.path(), 0o755);
-        open_to_everybody(home.socket().parent().unwrap(), 0o755);
-        open_to_everybody(&home.socket(), 0o666);
-        let stream = connect_as(65_534, home.socket()).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        let client = Client::over(UnixStream::from_std(stream).unwrap());
+        open_to_everybody(home);
+        let client = client_as(65_534, home);
         let made = client.create(create("mine")).await.unwrap().clone;
         assert_eq!(made.owner_uid, Some(65_534));
         let clone_id = made.clone_id.clone().unwrap();
         let destroy = DestroyParams::new(made.name.clone(), clone_id.clone());
         let force_unmount = ForceUnmountParams::new(made.name.clone(), clone_id);
-        for outcome in [
-            client.destroy(destroy).await.err(),
-            client.reap(ReapParams::default()).await.err(),
-            client.force_unmount(force_unmount).await.err(),
+        for error in [
+            refusal(client.destroy(destroy).await),
+            refusal(client.reap(ReapParams::default()).await),
+            refusal(client.force_unmount(force_unmount).await),
         ] {
-            let error = outcome.expect("a refusal");
-            assert_eq!(error.rpc().expect("hostd's own refusal").code(), ErrorCode::Denied, "{error}");
+            assert_eq!(error.code(), ErrorCode::Denied, "{error}");
         }
         client.status(StatusParams::default()).await.expect("a caller with any rule may read");
     })
     .await;
+}
+
+#[tokio::test]
+async fn users_do_not_share_request_ids() {
+    let home = Home::new(&[&rules()]);
+    let daemon = home.start().await;
+    open_to_everybody(&home);
+    let (one, other) = (client_as(ONE, &home), client_as(OTHER, &home));
+    let mine = one.create(create("same")).await.unwrap();
+    let theirs = other.create(create("same")).await.unwrap();
+    assert!(!mine.renewed && !theirs.renewed);
+    assert_ne!(mine.clone.clone_id, theirs.clone.clone_id);
+    for (client, clone) in [(&one, &mine.clone), (&other, &theirs.clone)] {
+        let again = client.create(create("same")).await.unwrap();
+        assert!(again.renewed && again.clone.clone_id == clone.clone_id);
+    }
+    let seen = other.list(ListParams::default()).await.unwrap().clones;
+    let hidden = seen.iter().find(|clone| clone.owner_uid == Some(ONE)).unwrap();
+    assert_eq!((&hidden.request_id, &hidden.clone_id), (&None, &None), "nothing that another user could use");
+    let gone = DestroyParams::new(mine.clone.name.clone(), mine.clone.clone_id.clone().unwrap());
+    assert_eq!(refusal(other.destroy(gone.clone()).await).code(), ErrorCode::Denied);
+    one.destroy(gone).await.unwrap();
+    assert!(other.create(create("same")).await.unwrap().renewed, "the other's is untouched");
+    daemon.stop().await;
+}
+
+/// One user sends reaps and destroys on many connections as fast as it can. Only the shares limit it here, not the rates.
+#[tokio::test]
+async fn a_storm_of_one_user_leaves_room_for_others() {
+    const SHARE: u64 = 4;
+    let unlimited =
+        |kind: &str| [format!("server.{kind}s_per_minute=1000000"), format!("server.{kind}_burst=1000000")];
+    let mut settings = vec![
+        rules(),
+        "server.max_operations=16".to_owned(),
+        format!("server.max_operations_per_user={SHARE}"),
+    ];
+    settings.extend(["destroy", "reap", "read"].into_iter().flat_map(unlimited));
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    attack(&settings, async |home, daemon, honest| {
+        open_to_everybody(home);
+        let (stop, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let lines = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"browser-clone-reap","params":{}}"#.to_owned(),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"browser-clone-destroy","params":{{"name":"browsertask900","clone_id":"{}"}}}}"#,
+                "0".repeat(32)
+            ),
+        ];
+        let storm: Vec<JoinHandle<u64>> = (0..60)
+            .map(|n| {
+                let (mut raw, line) = (raw_as(ONE, home), lines[n % lines.len()].clone());
+                let (stop, refused) = (stop.clone(), refused.clone());
+                tokio::spawn(async move {
+                    let mut served = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        match raw.ask(&line).await.as_str() {
+                            "ok" => served += 1,
+                            "too_many_requests" => drop(refused.fetch_add(1, Ordering::Relaxed)),
+                            other => panic!("{other}"),
+                        }
+                    }
+                    served
+                })
+            })
+            .collect();
+        until("the storm fills its share", async || refused.load(Ordering::Relaxed) > 100).await;
+
+        // Not a single call of the others is refused.
+        let (other, operator) = (client_as(OTHER, home), daemon.client().await);
+        for round in 0..10 {
+            let made = other.create(create(format!("o{round}"))).await.expect("another user's create").clone;
+            let gone = DestroyParams::new(made.name, made.clone_id.unwrap());
+            operator.destroy(gone).await.expect("an operator's destroy");
+            // The storm's share, the honest client's operation, and the daemon's own reaper.
+            let running = operator.status(StatusParams::default()).await.unwrap().operations;
+            assert!(running <= SHARE + 2, "{running} operations are running");
+        }
+        honest.is_served().await;
+        stop.store(true, Ordering::Relaxed);
+        let mut served = 0;
+        for task in storm {
+            served += task.await.unwrap();
+        }
+        assert!(served > 0, "the storm has its share too");
+        let refused = refused.load(Ordering::Relaxed);
+        let metrics = StatusParams { metrics: true, checks: false };
+        let metrics = operator.status(metrics).await.unwrap().metrics.unwrap();
+        let counted = format!("hostd_limit_rejections_total{{limit=\"operations_per_user\"}} {refused}\n");
+        assert!(metrics.contains(&counted), "{counted}{metrics}");
+        let logged = home.log().matches("limit=\"operations_per_user\"").count() as u64;
+        println!("{served} served, {refused} refused, {logged} refusals in the log");
+        assert!(logged >= 1 && logged * 10 < refused, "{logged} of {refused} refusals are in the log");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_method_has_a_rate_for_each_user() {
+    let rates = ["creates_per_minute=1", "destroys_per_minute=1", "reaps_per_minute=1", "reads_per_minute=1"];
+    let bursts = ["create_burst=2", "destroy_burst=3", "reap_burst=4", "read_burst=5"];
+    let mut settings: Vec<String> =
+        rates.iter().chain(&bursts).map(|text| format!("server.{text}")).collect();
+    settings.push(rules());
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let home = Home::new(&settings);
+    let daemon = home.start().await;
+    open_to_everybody(&home);
+    let absent = format!(r#"{{"name":"browsertask900","clone_id":"{}"}}"#, "0".repeat(32));
+    let calls = [
+        ("browser-clone-create", r#"{"request_id":"a"}"#, 2),
+        ("browser-clone-destroy", &absent, 3),
+        ("browser-clone-reap", "{}", 4),
+        ("browser-clone-list", "{}", 5),
+    ];
+    for (method, params, burst) in calls {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let mut served = 0;
+        for _ in 0..40 {
+            // A new connection is no way around it.
+            let mut raw = raw_as(ONE, &home);
+            raw.send(format!("{line}\n")).await;
+            let answer = raw.line().await.unwrap();
+            if code(&answer) == "ok" {
+                served += 1;
+                continue;
+            }
+            assert_eq!(code(&answer), "rate_limited", "{answer}");
+            let wait = answer["error"]["data"]["retry_after_ms"].as_u64().unwrap();
+            assert!((1..=60_000).contains(&wait), "{answer}");
+            assert_eq!(answer["error"]["data"]["retryable"], true);
+        }
+        // A token is refilled each minute.
+        assert!((burst..burst + 10).contains(&served), "{method}: {served}");
+        assert_eq!(raw_as(OTHER, &home).ask(&line).await, "ok", "{method}: each user has its own rate");
+        let operator = daemon.raw().await.ask(&line).await;
+        assert_eq!(operator, "ok", "{method}");
+        let audit = fs::read_to_string(home.audit()).unwrap();
+        let by_one = audit.lines().filter(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["phase"] == "before" && line["method"] == method && line.to_string().contains("65534")
+        });
+        let expected = if method == "browser-clone-list" { 0 } else { served };
+        assert_eq!(by_one.count(), expected, "{method}: a refused call has no audit line");
+    }
+    daemon.stop().await;
 }

@@ -214,17 +214,25 @@ fn a_lease_is_renewed_and_never_shortened() {
 }
 
 #[test]
-fn deadlines_are_capped_and_zero_is_refused() {
+fn a_lifetime_of_zero_or_above_the_configured_one_is_refused() {
     on_paused_time(async {
         let rig = Rig::new().await;
-        let mut wish = request("long");
-        wish.deadline_seconds = Some(u64::MAX);
+        for (seconds, code) in [
+            (86_401, ErrorCode::LimitExceeded),
+            (u64::MAX, ErrorCode::LimitExceeded),
+            (0, ErrorCode::InvalidParams),
+        ] {
+            let mut wish = request("a");
+            wish.deadline_seconds = Some(seconds);
+            let error = rig.engine.create(&caller(1000), wish, None).await.unwrap_err();
+            assert_eq!(error.code(), code, "{seconds}");
+            assert!(error.message.contains(&format!("deadline_seconds: {seconds} ")), "{error}");
+        }
+        assert!(rig.list().is_empty());
+        let mut wish = request("a");
+        wish.deadline_seconds = Some(86_400);
         let clone = rig.engine.create(&caller(1000), wish, None).await.unwrap().clone;
         assert_eq!(clone.deadline_seconds_left, Some(86_400));
-        let mut wish = request("none");
-        wish.deadline_seconds = Some(0);
-        let error = rig.engine.create(&caller(1000), wish, None).await.unwrap_err();
-        assert_eq!(error.code(), ErrorCode::InvalidParams);
     });
 }
 
@@ -233,9 +241,6 @@ fn a_request_id_identifies_one_request() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.create("mine").await.unwrap();
-        let theirs = rig.engine.create(&caller(1001), request("mine"), None).await.unwrap_err();
-        assert_eq!(theirs.code(), ErrorCode::RequestConflict);
-        assert!(!theirs.to_string().contains("browsertask"), "nothing is told about the clone: {theirs}");
         let mut other = request("mine");
         other.tenant = Some("somebody".parse().unwrap());
         assert_eq!(
@@ -255,12 +260,111 @@ fn a_request_id_identifies_one_request() {
             ErrorCode::RequestConflict
         );
         let mut other = request("mine");
-        other.limits = Some(Limits { memory_bytes: Some(1), ..Limits::default() });
+        other.limits = Some(Limits { memory_bytes: Some(256 << 20), ..Limits::default() });
         assert_eq!(
             rig.engine.create(&caller(1000), other, None).await.unwrap_err().code(),
             ErrorCode::RequestConflict
         );
         assert_eq!(rig.list().len(), 1);
+    });
+}
+
+#[test]
+fn limits_that_cannot_work_or_are_above_the_configured_ones_are_refused() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        for (limits, code, field) in [
+            (
+                Limits { disk_bytes: Some(0), ..Limits::default() },
+                ErrorCode::InvalidParams,
+                "limits.disk_bytes: 0 ",
+            ),
+            (
+                Limits { memory_bytes: Some((128 << 20) - 1), ..Limits::default() },
+                ErrorCode::InvalidParams,
+                "limits.memory_bytes: 134217727 is too small: at least 134217728",
+            ),
+            (
+                Limits { cpu_percent: Some(201), ..Limits::default() },
+                ErrorCode::LimitExceeded,
+                "limits.cpu_percent: 201 is above clone_limits.cpu_percent, which is 200",
+            ),
+        ] {
+            let mut wish = request("a");
+            wish.limits = Some(limits);
+            let error = rig.engine.create(&caller(1000), wish, None).await.unwrap_err();
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.message.starts_with(field), "{error}");
+        }
+        assert!(rig.host.ours().is_empty() && rig.list().is_empty(), "nothing was made");
+    });
+}
+
+#[test]
+fn a_repeated_request_may_leave_parameters_out() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        let mut first = request("mine");
+        first.tenant = Some("acme".parse().unwrap());
+        first.limits = Some(Limits { memory_bytes: Some(256 << 20), ..Limits::default() });
+        let made = rig.engine.create(&caller(1000), first, None).await.unwrap();
+        let again = rig.create("mine").await.unwrap();
+        assert!(again.renewed && again.clone.clone_id == made.clone.clone_id);
+        assert_eq!((again.clone.tenant, again.clone.limits), (made.clone.tenant, made.clone.limits));
+    });
+}
+
+async fn create_as(rig: &Rig, uid: u32, id: &str) -> Result<CreateResult, RpcError> {
+    rig.engine.create(&caller(uid), request(id), None).await
+}
+
+#[test]
+fn every_user_has_request_ids_of_its_own() {
+    on_paused_time(async {
+        let mut rig = Rig::new().await;
+        // At the same time: neither joins the other's create.
+        let (mine, theirs) = tokio::join!(create_as(&rig, 1000, "same"), create_as(&rig, 1001, "same"));
+        let (mine, theirs) = (mine.unwrap(), theirs.unwrap());
+        assert!(!mine.renewed && !theirs.renewed);
+        assert_ne!(mine.clone.clone_id, theirs.clone.clone_id);
+        assert_eq!((mine.clone.owner_uid, theirs.clone.owner_uid), (Some(1000), Some(1001)));
+        // Each renews its own.
+        for (uid, clone) in [(1000, &mine.clone), (1001, &theirs.clone)] {
+            let again = create_as(&rig, uid, "same").await.unwrap();
+            assert!(again.renewed && again.clone.clone_id == clone.clone_id, "{uid}");
+        }
+        // A used-up id of one user is free for another.
+        rig.destroy(&mine.clone).await.unwrap();
+        let finished = create_as(&rig, 1000, "same").await.unwrap_err();
+        assert_eq!(finished.code(), ErrorCode::RequestFinished);
+        assert!(create_as(&rig, 1001, "same").await.unwrap().renewed);
+        assert!(!create_as(&rig, 1002, "same").await.unwrap().renewed);
+        // A list shows the request id to its owner only.
+        let seen = rig.engine.list(&caller(1002), &ListParams::default()).clones;
+        for clone in seen {
+            let own = clone.owner_uid == Some(1002);
+            assert_eq!((clone.request_id.is_some(), clone.clone_id.is_some()), (own, own), "{clone:?}");
+        }
+        // A restart keeps the owners apart.
+        rig.restart().await;
+        let again = create_as(&rig, 1001, "same").await.unwrap();
+        assert!(again.renewed && again.clone.clone_id == theirs.clone.clone_id);
+    });
+}
+
+#[test]
+fn no_user_can_use_up_the_tenant_of_another() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| config.server.max_clones_per_tenant = 1).await;
+        let of_acme = |uid: u32, id: &str| {
+            let mut wish = request(id);
+            wish.tenant = Some("acme".parse().unwrap());
+            let rig = &rig;
+            async move { rig.engine.create(&caller(uid), wish, None).await }
+        };
+        of_acme(1000, "a").await.unwrap();
+        assert_eq!(of_acme(1000, "b").await.unwrap_err().code(), ErrorCode::TenantFull);
+        of_acme(1001, "a").await.unwrap();
     });
 }
 

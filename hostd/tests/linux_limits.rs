@@ -8,7 +8,7 @@ mod lab;
 mod life;
 
 use daemon::create;
-use hostd::api::{CreateParams, Limits, Severity, StatusParams};
+use hostd::api::{CreateParams, LimitRange, Limits, Severity, StatusParams};
 use lab::{LIMIT, Page, in_private_machine};
 use life::{block_on, destroy, home, made_as};
 use std::fs;
@@ -23,12 +23,17 @@ fn limit(pid: u32, name: &str) -> Option<(String, String)> {
     Some((words.next()?, words.next()?))
 }
 
+/// The setting of a daemon with browserd, and of one without.
+fn with_and_without_browserd() -> [String; 2] {
+    let browserd = Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("browserd");
+    assert!(browserd.is_file(), "{} is missing: cargo build -p browserd", browserd.display());
+    [format!("linux.browserd={}", browserd.display()), "linux.browserd=".to_owned()]
+}
+
 #[test]
 fn open_files_are_limited_with_and_without_browserd() {
     in_private_machine("open_files_are_limited_with_and_without_browserd", |lab| {
-        let browserd = Path::new(env!("CARGO_BIN_EXE_hostd")).with_file_name("browserd");
-        assert!(browserd.is_file(), "{} is missing: cargo build -p browserd", browserd.display());
-        for setting in [format!("linux.browserd={}", browserd.display()), "linux.browserd=".to_owned()] {
+        for setting in with_and_without_browserd() {
             let home = home(lab, &[&setting]);
             block_on(async {
                 let daemon = home.start().await;
@@ -47,6 +52,33 @@ fn open_files_are_limited_with_and_without_browserd() {
                 for (soft, hard) in seen {
                     assert_eq!((soft.as_str(), hard.as_str()), ("700", "700"), "{setting}");
                 }
+                destroy(&client, &clone).await;
+                daemon.stop().await;
+            });
+        }
+    });
+}
+
+/// The smallest limits that a request may ask for are enough for a browser with a blank page.
+#[test]
+fn a_clone_starts_with_the_smallest_limits() {
+    in_private_machine("a_clone_starts_with_the_smallest_limits", |lab| {
+        for setting in with_and_without_browserd() {
+            let home = home(lab, &[&setting]);
+            block_on(async {
+                let daemon = home.start().await;
+                let client = daemon.client().await;
+                let limits = Limits {
+                    memory_bytes: Some(LimitRange::MEMORY_BYTES.least),
+                    processes: Some(LimitRange::PROCESSES.least),
+                    open_files: Some(LimitRange::OPEN_FILES.least),
+                    cpu_percent: Some(LimitRange::CPU_PERCENT.least),
+                    disk_bytes: Some(LimitRange::DISK_BYTES.least),
+                    ..Limits::default()
+                };
+                let clone =
+                    made_as(&client, CreateParams { limits: Some(limits), ..create("small") }, &home).await;
+                assert_eq!(clone.limits, Some(limits), "{setting}");
                 destroy(&client, &clone).await;
                 daemon.stop().await;
             });

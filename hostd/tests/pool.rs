@@ -137,8 +137,8 @@ fn identical_requests_bind_one_member() {
         let again = rig.create("a").await.unwrap();
         assert!(again.renewed && again.clone.clone_id == one.clone.clone_id, "and later");
         assert_eq!((rig.members().len(), rig.engine.status().pool.unwrap().hits), (1, 1));
-        let other = rig.engine.create(&caller(1001), request("a"), None).await.unwrap_err();
-        assert_eq!(other.code(), ErrorCode::RequestConflict);
+        let other = rig.engine.create(&caller(1001), request("a"), None).await.unwrap();
+        assert!(!other.renewed && other.clone.clone_id != one.clone.clone_id, "another user's request");
     });
 }
 
@@ -417,7 +417,7 @@ fn limits_are_changed_at_the_bind_if_the_host_can() {
         assert_eq!(rig.check_settled("with its own limits"), 1);
         assert!(ask(&rig, wish).await.unwrap().renewed);
         let mut wish = request("b");
-        wish.limits = Some(Limits { open_files: Some(64), ..Limits::default() });
+        wish.limits = Some(Limits { open_files: Some(512), ..Limits::default() });
         assert_eq!(
             launch(&ask(&rig, wish).await.unwrap()),
             Launch::Cold,

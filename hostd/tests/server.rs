@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -527,6 +527,26 @@ async fn an_unusable_configuration_is_refused_at_start() {
     let printed = run(command).await;
     assert!(printed.status.success());
     assert!(String::from_utf8(printed.stdout).unwrap().contains("[pool]"));
+}
+
+#[tokio::test]
+async fn a_state_folder_that_others_can_write_is_refused_at_start() {
+    let home = Home::new(&[]);
+    let state = home.path().join("state");
+    fs::create_dir(&state).unwrap();
+    for (mode, exit) in [(0o777, 2), (0o770, 2), (0o711, 0)] {
+        fs::set_permissions(&state, fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = home.command();
+        command.arg("--check-config");
+        let ended = run(command).await;
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(exit), "{mode:o}: {said}");
+        let refused = format!("paths.state: is refused: {} can be written by others", state.display());
+        assert_eq!(said.contains(&refused), exit != 0, "{said}");
+    }
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(run(home.command()).await.status.code(), Some(2));
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0, "nothing was written to it");
 }
 
 #[tokio::test]

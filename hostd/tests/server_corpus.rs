@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use hostd::api::Method;
-use hostd::server::fuzzing::{Kind, line, outcome};
+use hostd::server::fuzzing::{CallerKind, line, outcome};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ fn the_seeds_reach_every_operation_and_many_refusals() {
     let mut reached = BTreeSet::new();
     let mut refusals = BTreeSet::new();
     for (_, bytes) in corpus() {
-        let outcome = outcome(Kind::Operator, &bytes);
+        let outcome = outcome(CallerKind::Operator, &bytes);
         reached.extend(outcome.reached);
         if let Some(line) = outcome.refused {
             let answer: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -74,7 +74,7 @@ fn seeds_with_a_flaw_reach_nothing() {
             && !name.contains("null")
         {
             flawed += 1;
-            assert_eq!(outcome(Kind::Operator, &bytes).reached, None, "{name}");
+            assert_eq!(outcome(CallerKind::Operator, &bytes).reached, None, "{name}");
         }
     }
     assert!(flawed >= 20, "only {flawed} flawed seeds");

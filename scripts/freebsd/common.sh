@@ -1,6 +1,9 @@
 # shellcheck shell=sh disable=SC2034,SC2154 # the scripts that source this set $config
 # Shared by setup-host and setup-template: hostd's settings, and addresses in the clones' network.
 
+# hostd refuses files that others can write.
+umask 022
+
 fail() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
 [ "$(uname -s)" = FreeBSD ] || fail "this is $(uname -s); on Linux see docs/linux.md"

@@ -1,7 +1,7 @@
 //! Reference pages: command line, configuration, errors.
 
 use hostctl::EXIT_CODES;
-use hostd::config::{self, Key};
+use hostd::config::{self, ConfigKey};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -94,7 +94,7 @@ pub(super) fn configuration() -> String {
     text
 }
 
-fn default(key: &Key) -> String {
+fn default(key: &ConfigKey) -> String {
     match &key.default_freebsd {
         None => format!("`{}`", key.default),
         Some(other) => format!("`{}` (FreeBSD: `{other}`)", key.default),

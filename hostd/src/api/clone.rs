@@ -1,6 +1,7 @@
-//! One clone: its state, limits and timings.
+//! One clone: its state and timings.
 
 use super::ids::{CloneId, CloneName, RequestId, SnapshotName, Tenant};
+use super::limits::Limits;
 use super::secret::SecretUrl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -156,38 +157,4 @@ pub struct CloneInfo {
     /// What is wrong with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-}
-
-/// Resource limits of a clone. In a request each is capped by the configured limit; in a result they are the limits in effect.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Limits {
-    /// Memory of all its processes, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub memory_bytes: Option<u64>,
-    /// Number of processes (threads on Linux).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub processes: Option<u64>,
-    /// Open files of one process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub open_files: Option<u64>,
-    /// Processor time: 100 is one core.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub cpu_percent: Option<u64>,
-    /// Disk space beyond the template, in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub disk_bytes: Option<u64>,
-    /// Bytes read from disk per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub read_bytes_per_second: Option<u64>,
-    /// Bytes written to disk per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub write_bytes_per_second: Option<u64>,
 }

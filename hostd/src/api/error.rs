@@ -53,7 +53,7 @@ error_codes! {
     Internal = -32603, "internal", retry false, exit 1;
     /// The caller's user or groups may not do this.
     Denied = -32001, "denied", retry false, exit 4;
-    /// This user creates clones faster than configured.
+    /// This user calls the method more often than configured.
     RateLimited = -32002, "rate_limited", retry true, exit 5;
     /// Too many connections; the refused one is closed.
     TooManyConnections = -32003, "too_many_connections", retry true, exit 5;
@@ -75,7 +75,7 @@ error_codes! {
     WrongClone = -32011, "wrong_clone", retry false, exit 3;
     /// Only a clone that is being destroyed may be force-unmounted.
     NotDestroying = -32012, "not_destroying", retry false, exit 1;
-    /// The request_id belongs to another request (other owner or other parameters).
+    /// The request_id belongs to another request of this user, with other parameters.
     RequestConflict = -32013, "request_conflict", retry false, exit 1;
     /// The clone of this request_id is destroyed; use a new request_id.
     RequestFinished = -32014, "request_finished", retry false, exit 3;
@@ -99,6 +99,8 @@ error_codes! {
     Incomplete = -32023, "incomplete", retry true, exit 1;
     /// Clones use the template, so it is not removed; only from `hostctl template`.
     TemplateInUse = -32024, "template_in_use", retry true, exit 5;
+    /// The request asks for more than this host allows one clone.
+    LimitExceeded = -32025, "limit_exceeded", retry false, exit 5;
 }
 
 impl fmt::Display for ErrorCode {

@@ -6,6 +6,7 @@
 pub mod clone;
 pub mod error;
 pub mod ids;
+pub mod limits;
 pub mod method;
 pub mod openrpc;
 pub mod params;
@@ -13,12 +14,14 @@ pub mod results;
 pub mod secret;
 pub mod status;
 
-pub use clone::{CloneInfo, CloneState, Launch, Limits, StageTiming};
+pub use clone::{CloneInfo, CloneState, Launch, StageTiming};
 pub use error::{ErrorCode, ErrorData, RpcError};
 pub use ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};
+pub use limits::{LimitRange, Limits};
 pub use method::Method;
 pub use params::{
-    CreateParams, DestroyParams, DiscoverParams, ForceUnmountParams, ListParams, ReapParams, StatusParams,
+    CreateParams, DestroyParams, DiscoverParams, ForceUnmountParams, LONGEST_SECONDS, ListParams, ReapParams,
+    StatusParams,
 };
 pub use results::{
     CreateResult, DestroyResult, ForceUnmountResult, ListResult, Progress, ProgressState, ReapLine,

@@ -1,17 +1,22 @@
 //! Parameters of the methods.
 
-use super::clone::Limits;
 use super::ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};
+use super::limits::Limits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// The longest time that can be requested or configured, in seconds: sums of such times cannot overflow, and a longer one
+/// is a wrong unit.
+pub const LONGEST_SECONDS: u64 = 366 * 24 * 3600;
 
 /// Parameters of `browser-clone-create`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateParams {
-    /// The idempotency key of the request. Repeating it returns the same clone and renews its lease.
+    /// The idempotency key of the request. Repeating it returns the same clone and renews its lease. Every user has request
+    /// ids of its own.
     pub request_id: RequestId,
-    /// The tenant that the clone is counted for.
+    /// The tenant that the clone is counted for. Every user has tenants of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<Tenant>,
     /// The free slot to use, by its clone name; default: the slot freed longest ago.
@@ -20,11 +25,11 @@ pub struct CreateParams {
     /// The template's snapshot; default: as configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotName>,
-    /// The clone's lifetime from now on; capped by the configuration.
+    /// The clone's lifetime from now on; at most the configured one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = LONGEST_SECONDS))]
     pub deadline_seconds: Option<u64>,
-    /// Limits below the configured ones.
+    /// Limits of the clone, each at most the configured one; default: as configured.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object")]
     pub limits: Option<Limits>,
     /// Request progress notifications with this token.

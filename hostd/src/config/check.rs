@@ -2,8 +2,9 @@
 
 use super::keys::sections;
 use super::lifecycle::PoolConfig;
-use super::load::{ConfigError, Origin, Problem};
+use super::load::{ConfigError, ConfigProblem, SettingOrigin};
 use super::types::Config;
+use crate::api::LimitRange;
 use crate::slot::Slots;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +19,7 @@ impl Config {
         // Names and addresses are checked only if all numbers are in range.
         let pool = problems.is_empty().then(|| Slots::new(&self.pool));
         let mut wrong = |key: &str, what: String| {
-            problems.push(Problem { origin: Origin::Value, key: key.to_owned(), what });
+            problems.push(ConfigProblem { origin: SettingOrigin::Value, key: key.to_owned(), what });
         };
 
         for (key, path) in [
@@ -123,10 +124,26 @@ impl Config {
         if let Err(error) = self.log.filter.parse::<tracing_subscriber::EnvFilter>() {
             wrong("log.filter", format!("{:?} is not a filter ({error}): try \"info\"", self.log.filter));
         }
-        if let Some(listen) = self.metrics.listen
-            && !listen.ip().is_loopback()
-        {
-            wrong("metrics.listen", format!("{listen} is not loopback: use 127.0.0.1:9469 or [::1]:9469"));
+        if let Some(listen) = self.metrics.listen {
+            let usual = "use 127.0.0.1:9469 or [::1]:9469";
+            if !listen.ip().is_loopback() {
+                wrong("metrics.listen", format!("{listen} is not loopback: {usual}"));
+            } else if listen.port() == 0 {
+                wrong("metrics.listen", format!("{listen} has no port: {usual}"));
+            }
+        }
+        // chown(2) and netfilter take this number for "no user".
+        if self.egress.control_users.contains(&u32::MAX) {
+            wrong("egress.control_users", format!("{} is not a user id", u32::MAX));
+        }
+        for (key, rate) in [
+            ("clone_limits.read_bytes_per_second", self.clone_limits.read_bytes_per_second),
+            ("clone_limits.write_bytes_per_second", self.clone_limits.write_bytes_per_second),
+        ] {
+            let least = LimitRange::BYTES_PER_SECOND.least;
+            if (1..least).contains(&rate) {
+                wrong(key, format!("{rate} is too small: at least {least}, or 0 for no limit"));
+            }
         }
 
         if self.access.is_empty() {
@@ -144,7 +161,7 @@ impl Config {
     }
 
     /// The numbers that are out of range.
-    fn out_of_range(&self) -> Vec<Problem> {
+    fn out_of_range(&self) -> Vec<ConfigProblem> {
         let values = serde_json::to_value(self).expect("the configuration is plain data");
         let mut problems = Vec::new();
         for section in sections() {
@@ -156,7 +173,7 @@ impl Config {
                     _ => continue,
                 };
                 let key = format!("{}.{}", section.name, key.name);
-                problems.push(Problem { origin: Origin::Value, key, what });
+                problems.push(ConfigProblem { origin: SettingOrigin::Value, key, what });
             }
         }
         problems

@@ -67,8 +67,8 @@ pub struct EgressConfig {
     pub control_plane: Vec<IpAddr>,
     /// User ids on this host that may connect to browserd in the clones.
     pub control_users: Vec<u32>,
-    /// The port of browserd in the clones.
-    #[schemars(range(min = 1, max = 65535))]
+    /// The port of browserd in the clones. browserd is not privileged, so it needs a port from 1024 on.
+    #[schemars(range(min = 1024, max = 65535))]
     pub browserd_port: u16,
 }
 

@@ -19,7 +19,7 @@ pub const TEMPLATE_IP: &str = "WARDEN_BROWSER_IP";
 
 /// One section of the file.
 #[derive(Debug, Clone)]
-pub struct Section {
+pub struct ConfigSection {
     /// Its name: `[pool]`, or `[[access]]` for a list.
     pub name: String,
     /// Its description.
@@ -27,14 +27,14 @@ pub struct Section {
     /// Whether it is a list of tables. A list is always set as a whole.
     pub list: bool,
     /// Its keys, in the order of the types.
-    pub keys: Vec<Key>,
+    pub keys: Vec<ConfigKey>,
     /// The default of a list.
     pub default: Value,
 }
 
 /// One key.
 #[derive(Debug, Clone)]
-pub struct Key {
+pub struct ConfigKey {
     /// Its name within the section.
     pub name: String,
     /// What it means.
@@ -51,16 +51,16 @@ pub struct Key {
     pub default_freebsd: Option<Value>,
 }
 
-impl Section {
+impl ConfigSection {
     /// The variable that sets the key, or the whole list when there is no key.
-    pub fn variable(&self, key: Option<&Key>) -> String {
+    pub fn variable(&self, key: Option<&ConfigKey>) -> String {
         let key = key.map(|key| format!("_{}", key.name)).unwrap_or_default();
         format!("HOSTD_{}{key}", self.name).to_ascii_uppercase()
     }
 }
 
 /// All sections, in the order of the types.
-pub fn sections() -> Vec<Section> {
+pub fn sections() -> Vec<ConfigSection> {
     let schema = schemars::schema_for!(Config).to_value();
     let linux = defaults(&DefaultDirs::linux());
     let freebsd = defaults(&DefaultDirs::freebsd());
@@ -72,7 +72,7 @@ pub fn sections() -> Vec<Section> {
                 let kind = resolve(&schema, property);
                 let default = if list { property["default"].clone() } else { linux[name][key].clone() };
                 let other = &freebsd[name][key];
-                Key {
+                ConfigKey {
                     name: key.clone(),
                     doc: text(&property["description"]),
                     expects: expects(&schema, kind),
@@ -82,7 +82,7 @@ pub fn sections() -> Vec<Section> {
                     default,
                 }
             });
-            Section {
+            ConfigSection {
                 name: name.clone(),
                 doc: text(&property["description"]),
                 list,

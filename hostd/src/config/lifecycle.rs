@@ -1,13 +1,14 @@
-//! The sections of the clones: slots, warm pool, timeouts and limits.
+//! The sections of the clones: slots, warm pool, timeouts.
 
-use super::types::{YEAR, empty_is_none, none_is_empty};
-use crate::api::{Flavor, Limits};
+use super::types::{empty_is_none, none_is_empty};
+use crate::api::{ErrorCode, Flavor, LONGEST_SECONDS, RpcError};
 use crate::platform::{DefaultDirs, default_dirs};
 use crate::slot::Slot;
 use ipnet::{Ipv4Net, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The slots and the warm pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,6 +28,7 @@ pub struct PoolConfig {
     #[schemars(with = "String")]
     pub subnet: Ipv4Net,
     /// Unused addresses at the start of the network; slot N has address offset + N.
+    #[schemars(range(min = 2, max = 1 << 24))]
     pub address_offset: u32,
     /// The clones' own IPv6 network, with the same offsets. Empty: no IPv6.
     #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
@@ -47,7 +49,7 @@ pub struct PoolConfig {
     /// ready member first, then a basic one, then makes a new clone.
     pub flavors: Vec<Flavor>,
     /// A member that is older than this is replaced.
-    #[schemars(range(min = 1, max = YEAR))]
+    #[schemars(range(min = 1, max = LONGEST_SECONDS))]
     pub max_age_seconds: u64,
     /// How much of the time refills may take, in percent. Where the limits of a running clone can be changed, it is also
     /// the processor limit of a member that is being made.
@@ -87,10 +89,10 @@ impl PoolConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct LifecycleConfig {
     /// A clone's lifetime if the request names none.
-    #[schemars(range(min = 1, max = YEAR))]
+    #[schemars(range(min = 1, max = LONGEST_SECONDS))]
     pub default_deadline_seconds: u64,
-    /// The longest lifetime of one request; renewing the lease extends it.
-    #[schemars(range(min = 1, max = YEAR))]
+    /// The longest lifetime that one request may ask for; more is refused. Renewing the lease extends it.
+    #[schemars(range(min = 1, max = LONGEST_SECONDS))]
     pub max_deadline_seconds: u64,
     /// The timeout of one step.
     #[schemars(range(min = 1, max = 3600))]
@@ -99,10 +101,10 @@ pub struct LifecycleConfig {
     #[schemars(range(max = 3_600_000))]
     pub busy_patience_ms: u64,
     /// How long a freed slot stays unused.
-    #[schemars(range(max = YEAR))]
+    #[schemars(range(max = LONGEST_SECONDS))]
     pub quarantine_seconds: u64,
     /// How long an object without a record must have existed before it is reaped.
-    #[schemars(range(max = YEAR))]
+    #[schemars(range(max = LONGEST_SECONDS))]
     pub orphan_grace_seconds: u64,
     /// The largest number of clones reaped in one run.
     #[schemars(range(min = 1, max = Slot::MAX))]
@@ -131,65 +133,26 @@ impl Default for LifecycleConfig {
     }
 }
 
-/// Resource limits of one clone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CloneLimits {
-    /// Memory of all its processes, in bytes.
-    #[schemars(range(min = 64 << 20))]
-    pub memory_bytes: u64,
-    /// Number of processes (threads on Linux).
-    #[schemars(range(min = 16))]
-    pub processes: u64,
-    /// Open files of one process. All clones together can open this many times processes times server.max_clones; doctor
-    /// compares that with fs.file-max.
-    #[schemars(range(min = 64))]
-    pub open_files: u64,
-    /// Processor time: 100 is one core.
-    #[schemars(range(min = 1))]
-    pub cpu_percent: u64,
-    /// Disk space beyond the template, in bytes.
-    #[schemars(range(min = 1 << 20))]
-    pub disk_bytes: u64,
-    /// Bytes read from disk per second; 0 is no limit. Not enforced on Linux: see linux.limits.
-    pub read_bytes_per_second: u64,
-    /// Bytes written to disk per second; 0 is no limit. Not enforced on Linux: see linux.limits.
-    pub write_bytes_per_second: u64,
-}
-
-impl Default for CloneLimits {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 2 << 30,
-            processes: 1024,
-            open_files: 1024,
-            cpu_percent: 200,
-            disk_bytes: 10 << 30,
-            read_bytes_per_second: 0,
-            write_bytes_per_second: 0,
+impl LifecycleConfig {
+    /// The lifetime of a request's clone.
+    pub fn lease(&self, requested: Option<u64>) -> Result<Duration, RpcError> {
+        let (seconds, most) = (requested.unwrap_or(self.default_deadline_seconds), self.max_deadline_seconds);
+        if seconds == 0 {
+            return Err(RpcError::new(
+                ErrorCode::InvalidParams,
+                "deadline_seconds: 0 is too small: at least 1",
+                "leave it out for the default",
+            ));
         }
-    }
-}
-
-impl CloneLimits {
-    /// The limits of a request: for each the smaller of the requested and the configured one.
-    pub fn grant(&self, requested: Option<&Limits>) -> Limits {
-        fn least(configured: u64, requested: Option<u64>) -> Option<u64> {
-            let configured = (configured > 0).then_some(configured);
-            match (configured, requested) {
-                (Some(limit), Some(requested)) => Some(limit.min(requested)),
-                (limit, requested) => limit.or(requested),
-            }
+        if seconds > most {
+            return Err(RpcError::new(
+                ErrorCode::LimitExceeded,
+                format!(
+                    "deadline_seconds: {seconds} is above lifecycle.max_deadline_seconds, which is {most}"
+                ),
+                "ask for less and renew the lease, or leave it out for the default",
+            ));
         }
-        let requested = requested.copied().unwrap_or_default();
-        Limits {
-            memory_bytes: least(self.memory_bytes, requested.memory_bytes),
-            processes: least(self.processes, requested.processes),
-            open_files: least(self.open_files, requested.open_files),
-            cpu_percent: least(self.cpu_percent, requested.cpu_percent),
-            disk_bytes: least(self.disk_bytes, requested.disk_bytes),
-            read_bytes_per_second: least(self.read_bytes_per_second, requested.read_bytes_per_second),
-            write_bytes_per_second: least(self.write_bytes_per_second, requested.write_bytes_per_second),
-        }
+        Ok(Duration::from_secs(seconds))
     }
 }

@@ -3,20 +3,20 @@
 //! Every layer is split into single settings with their origin. Each setting is checked alone, so that a message can
 //! name file, line and key. A later layer replaces the whole key.
 
-use super::keys::{RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
+use super::keys::{ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
 use super::types::Config;
+use crate::trusted_path::{self, ParentRule, UntrustedPath};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::DirEntry;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// A file and the line in it (0: the file as a whole).
     File(PathBuf, usize),
     /// An environment variable.
@@ -27,30 +27,30 @@ pub enum Origin {
     Value,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File(path, 0) => write!(f, "{}: ", path.display()),
-            Origin::File(path, line) => write!(f, "{}:{line}: ", path.display()),
-            Origin::Variable(name) => write!(f, "{name}: "),
-            Origin::Flag => write!(f, "--set: "),
-            Origin::Value => Ok(()),
+            SettingOrigin::File(path, 0) => write!(f, "{}: ", path.display()),
+            SettingOrigin::File(path, line) => write!(f, "{}:{line}: ", path.display()),
+            SettingOrigin::Variable(name) => write!(f, "{name}: "),
+            SettingOrigin::Flag => write!(f, "--set: "),
+            SettingOrigin::Value => Ok(()),
         }
     }
 }
 
 /// One problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The origin of the setting.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
     /// The key; empty if the problem is a whole file.
     pub key: String,
     /// What is wrong and how to fix it.
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let colon = if self.key.is_empty() { "" } else { ": " };
         write!(f, "{}{}{colon}{}", self.origin, self.key, self.what)
@@ -59,10 +59,10 @@ impl fmt::Display for Problem {
 
 /// All problems of a configuration, one per line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+#[error("{}", problems.iter().map(ConfigProblem::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
     /// At least one.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 /// The file that is read when none is named.
@@ -80,25 +80,25 @@ pub fn load(
     env: impl Iterator<Item = (String, String)>,
     sets: &[(String, String)],
 ) -> Result<Config, ConfigError> {
-    let mut layers = Layers { sections: sections(), merged: BTreeMap::new(), problems: Vec::new() };
+    let mut layers = ConfigLayers { sections: sections(), merged: BTreeMap::new(), problems: Vec::new() };
     layers.files(file);
     layers.variables(env);
     for (key, text) in sets {
-        layers.set(Origin::Flag, key, text);
+        layers.set(SettingOrigin::Flag, key, text);
     }
     layers.finish()
 }
 
-struct Layers {
-    sections: Vec<Section>,
+struct ConfigLayers {
+    sections: Vec<ConfigSection>,
     /// The settings so far by section and key; a list section has one setting with the key "".
-    merged: BTreeMap<(String, String), (Value, Origin)>,
-    problems: Vec<Problem>,
+    merged: BTreeMap<(String, String), (Value, SettingOrigin)>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl Layers {
-    fn problem(&mut self, origin: Origin, key: &str, what: impl Into<String>) {
-        self.problems.push(Problem { origin, key: key.to_owned(), what: what.into() });
+impl ConfigLayers {
+    fn problem(&mut self, origin: SettingOrigin, key: &str, what: impl Into<String>) {
+        self.problems.push(ConfigProblem { origin, key: key.to_owned(), what: what.into() });
     }
 
     fn files(&mut self, named: Option<&Path>) {
@@ -108,51 +108,34 @@ impl Layers {
             self.read(&path);
         }
         let folder = path.with_file_name("conf.d");
-        let mut drop_ins = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect(),
-            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => {
-                self.problem(Origin::File(folder, 0), "", format!("cannot be read: {error}"));
-                Vec::new()
-            }
-        };
-        drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-        drop_ins.sort();
-        for path in drop_ins {
-            self.read(&path);
+        match drop_ins(&folder) {
+            Ok(paths) => paths.iter().for_each(|path| self.read(path)),
+            Err(what) => self.problem(SettingOrigin::File(folder, 0), "", what),
         }
     }
 
     fn read(&mut self, path: &Path) {
-        let read = || {
-            let mut file = File::open(path)?;
-            let mode = file.metadata()?.permissions().mode();
-            let mut text = String::new();
-            file.read_to_string(&mut text)?;
-            Ok::<_, std::io::Error>((mode, text))
+        // Settings grant rights on a daemon that runs as root, so nobody else may be able to change them.
+        let text = match trusted_path::file(path) {
+            Ok(()) => std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}")),
+            Err(error) => Err(refusal(&error)),
         };
-        match read() {
-            // The file grants rights on a root daemon.
-            Ok((mode, _)) if mode & 0o002 != 0 => {
-                let what = "is world-writable and therefore refused: chmod o-w";
-                self.problem(Origin::File(path.to_owned(), 0), "", what);
-            }
-            Ok((_, text)) => self.file(path, &text),
-            Err(error) => {
-                self.problem(Origin::File(path.to_owned(), 0), "", format!("cannot be read: {error}"));
-            }
+        match text {
+            Ok(text) => self.file(path, &text),
+            Err(what) => self.problem(SettingOrigin::File(path.to_owned(), 0), "", what),
         }
     }
 
     fn file(&mut self, path: &Path, text: &str) {
         let at = |offset: usize| {
             let before = &text.as_bytes()[..offset.min(text.len())];
-            Origin::File(path.to_owned(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
+            SettingOrigin::File(path.to_owned(), 1 + before.iter().filter(|byte| **byte == b'\n').count())
         };
         let table = match DeTable::parse(text) {
             Ok(table) => table.into_inner(),
             Err(error) => {
-                let origin = error.span().map_or(Origin::File(path.to_owned(), 0), |span| at(span.start));
+                let origin =
+                    error.span().map_or(SettingOrigin::File(path.to_owned(), 0), |span| at(span.start));
                 return self.problem(origin, "", format!("is not TOML: {}", error.message()));
             }
         };
@@ -216,19 +199,19 @@ impl Layers {
         env.sort_by_key(|(name, _)| (name != TEMPLATE_IP, name.clone()));
         for (name, text) in env {
             match known.get(&name) {
-                Some(key) => self.set(Origin::Variable(name), key, &text),
+                Some(key) => self.set(SettingOrigin::Variable(name), key, &text),
                 None => {
                     let reserved = RESERVED_VARIABLES.iter().map(|(name, _)| *name);
                     let nearest = nearest(&name, known.keys().map(String::as_str).chain(reserved));
                     let what = format!("is not a setting of hostd; did you mean {nearest}?");
-                    self.problem(Origin::Variable(name), "", what);
+                    self.problem(SettingOrigin::Variable(name), "", what);
                 }
             }
         }
     }
 
     /// Apply a setting from a variable or flag: `section.key` and the value; text has no quotes.
-    fn set(&mut self, origin: Origin, path: &str, text: &str) {
+    fn set(&mut self, origin: SettingOrigin, path: &str, text: &str) {
         let (name, key) = path.split_once('.').unwrap_or((path, ""));
         let Some(section) = self.sections.iter().find(|section| section.name == name).cloned() else {
             let nearest = self.nearest_section(name);
@@ -261,12 +244,12 @@ impl Layers {
     }
 
     /// Check one key of one table of a list. Returns whether it is valid.
-    fn item(&mut self, origin: Origin, section: &Section, key: &str, value: &Value) -> bool {
+    fn item(&mut self, origin: SettingOrigin, section: &ConfigSection, key: &str, value: &Value) -> bool {
         let table = Value::Table([(key.to_owned(), value.clone())].into_iter().collect());
         self.checked(origin, section, key, Value::Array(vec![table]))
     }
 
-    fn setting(&mut self, origin: Origin, section: &Section, key: &str, value: Value) {
+    fn setting(&mut self, origin: SettingOrigin, section: &ConfigSection, key: &str, value: Value) {
         let alone = match section.list {
             true => value.clone(),
             false => Value::Table([(key.to_owned(), value.clone())].into_iter().collect()),
@@ -277,7 +260,7 @@ impl Layers {
     }
 
     /// Deserialize a configuration with this setting alone: any error belongs to the setting.
-    fn checked(&mut self, origin: Origin, section: &Section, key: &str, alone: Value) -> bool {
+    fn checked(&mut self, origin: SettingOrigin, section: &ConfigSection, key: &str, alone: Value) -> bool {
         let path = if key.is_empty() { section.name.clone() } else { format!("{}.{key}", section.name) };
         let known = section.keys.iter().find(|known| known.name == key);
         if known.is_none() && !key.is_empty() {
@@ -314,7 +297,7 @@ impl Layers {
         )
     }
 
-    fn nearest_key(&self, section: &Section, key: &str) -> String {
+    fn nearest_key(&self, section: &ConfigSection, key: &str) -> String {
         for other in &self.sections {
             if other.keys.iter().any(|known| known.name == key) {
                 return format!("unknown key; did you mean {}.{key}?", other.name);
@@ -339,8 +322,8 @@ impl Layers {
         }
         let config: Config =
             Value::Table(whole).try_into().map_err(|error: toml::de::Error| ConfigError {
-                problems: vec![Problem {
-                    origin: Origin::Value,
+                problems: vec![ConfigProblem {
+                    origin: SettingOrigin::Value,
                     key: String::new(),
                     what: error.to_string(),
                 }],
@@ -358,11 +341,38 @@ impl Layers {
     }
 }
 
-/// A parsed value without its position in the file.
+/// The files of a drop-in folder, in the order of their names. A missing folder has none.
+fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    if std::fs::symlink_metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(Vec::new());
+    }
+    trusted_path::folder(folder, ParentRule::Strict).map_err(|error| refusal(&error))?;
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut paths: Vec<PathBuf> =
+        entries.map_err(|error| format!("cannot be read: {error}"))?.iter().map(DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    Ok(paths)
+}
+
+/// Why a file is not used. The problem's origin already names the file itself, but not the folders on the way to it.
+fn refusal(error: &UntrustedPath) -> String {
+    match error {
+        UntrustedPath::Unreadable { error, .. } => format!("cannot be read: {error}"),
+        error => format!("is refused: {error}"),
+    }
+}
+
+/// A parsed value without its position in the file. A number that TOML cannot hold becomes text, which no key accepts as a
+/// number, so that the check of the key reports it.
 fn plain(value: DeValue<'_>) -> Value {
     use serde::Deserialize;
+    let shown = match &value {
+        DeValue::Integer(number) => number.as_str().to_owned(),
+        _ => "a value with a number that is too large".to_owned(),
+    };
     Value::deserialize(toml::de::ValueDeserializer::from(toml::Spanned::new(0..0, value)))
-        .expect("a parsed value is a value")
+        .unwrap_or(Value::String(shown))
 }
 
 fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> &'a str {

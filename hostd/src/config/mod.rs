@@ -4,21 +4,24 @@
 //! `--set section.key=value` flag and the hints for unknown keys come from their JSON schema (`keys.rs`).
 
 mod check;
+mod clone_limits;
 mod hosts;
 mod keys;
 mod lifecycle;
 mod load;
 mod service;
 mod toml_text;
+mod trust;
 mod types;
 
+pub use clone_limits::CloneLimits;
 pub use hosts::{
     DiskBound, EgressConfig, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,
     StorageDriver,
 };
-pub use keys::{Key, RESERVED_VARIABLES, Section, TEMPLATE_IP, sections};
-pub use lifecycle::{CloneLimits, LifecycleConfig, PoolConfig};
-pub use load::{ConfigError, Origin, Problem, default_file, load};
+pub use keys::{ConfigKey, ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
+pub use lifecycle::{LifecycleConfig, PoolConfig};
+pub use load::{ConfigError, ConfigProblem, SettingOrigin, default_file, load};
 pub use service::{AccessRule, LogConfig, LogFormat, MetricsConfig, ServerConfig};
 pub use toml_text::{default_toml, effective_toml};
 pub use types::{Config, Paths};

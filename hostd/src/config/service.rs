@@ -13,7 +13,7 @@ pub struct ServerConfig {
     /// The largest number of clones on this host.
     #[schemars(range(min = 1, max = Slot::MAX))]
     pub max_clones: u64,
-    /// The largest number of clones of one tenant.
+    /// The largest number of clones of one tenant of one user.
     #[schemars(range(min = 1, max = Slot::MAX))]
     pub max_clones_per_tenant: u64,
     /// Creates of one user per minute, on average.
@@ -22,6 +22,24 @@ pub struct ServerConfig {
     /// Creates of one user in a burst, before the average applies.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub create_burst: u32,
+    /// Destroys of one user per minute, on average. Operators are exempt.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub destroys_per_minute: u32,
+    /// Destroys of one user in a burst, before the average applies.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub destroy_burst: u32,
+    /// Reaps of one user per minute, on average, dry runs included. Operators are exempt.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub reaps_per_minute: u32,
+    /// Reaps of one user in a burst, before the average applies.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub reap_burst: u32,
+    /// Lists, status and discover calls of one user per minute, on average. Operators are exempt.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub reads_per_minute: u32,
+    /// Lists, status and discover calls of one user in a burst, before the average applies.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub read_burst: u32,
     /// Open connections.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_connections: usize,
@@ -31,9 +49,12 @@ pub struct ServerConfig {
     /// Running requests of one connection.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_requests_per_connection: usize,
-    /// Running operations on the host.
+    /// Running operations on the host. One eighth of them is reserved for operators.
     #[schemars(range(min = 1, max = Slot::MAX))]
     pub max_operations: usize,
+    /// Running operations of one user. Operators are exempt.
+    #[schemars(range(min = 1, max = Slot::MAX))]
+    pub max_operations_per_user: usize,
     /// The longest line, in bytes.
     #[schemars(range(min = 4096, max = 16 << 20))]
     pub max_line_bytes: usize,
@@ -49,10 +70,17 @@ impl Default for ServerConfig {
             max_clones_per_tenant: 50,
             creates_per_minute: 120,
             create_burst: 40,
+            destroys_per_minute: 600,
+            destroy_burst: 200,
+            reaps_per_minute: 30,
+            reap_burst: 10,
+            reads_per_minute: 12_000,
+            read_burst: 2_000,
             max_connections: 512,
             max_connections_per_user: 256,
             max_requests_per_connection: 64,
             max_operations: 64,
+            max_operations_per_user: 24,
             max_line_bytes: 64 * 1024,
             line_timeout_seconds: 10,
         }

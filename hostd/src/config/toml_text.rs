@@ -2,7 +2,7 @@
 //!
 //! The default file shows every setting commented out, so it changes nothing and is the same on both systems.
 
-use super::keys::{Key, Section, sections};
+use super::keys::{ConfigKey, ConfigSection, sections};
 use super::types::Config;
 use serde_json::Value;
 use std::fmt::Write;
@@ -51,7 +51,7 @@ pub fn effective_toml(config: &Config) -> String {
     text
 }
 
-fn table(text: &mut String, section: &Section) {
+fn table(text: &mut String, section: &ConfigSection) {
     let _ = writeln!(text, "[{}]", section.name);
     for key in &section.keys {
         text.push('\n');
@@ -64,7 +64,7 @@ fn table(text: &mut String, section: &Section) {
     }
 }
 
-fn list(text: &mut String, section: &Section) {
+fn list(text: &mut String, section: &ConfigSection) {
     for key in &section.keys {
         comment(text, &format!("{}: {}", key.name, describe(key)));
     }
@@ -77,7 +77,7 @@ fn list(text: &mut String, section: &Section) {
 }
 
 /// The key's meaning, and its possible values.
-fn describe(key: &Key) -> String {
+fn describe(key: &ConfigKey) -> String {
     let words = key.expects.contains('`') && !key.doc.contains('`') && !key.default.is_boolean();
     if words { format!("{} ({})", key.doc, key.expects) } else { key.doc.clone() }
 }

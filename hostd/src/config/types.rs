@@ -1,15 +1,13 @@
 //! The configuration as a whole, its paths, and the types that several sections use.
 
+use super::clone_limits::CloneLimits;
 use super::hosts::{EgressConfig, FreebsdConfig, HostConfig, LinuxConfig};
-use super::lifecycle::{CloneLimits, LifecycleConfig, PoolConfig};
+use super::lifecycle::{LifecycleConfig, PoolConfig};
 use super::service::{AccessRule, LogConfig, MetricsConfig, ServerConfig};
 use crate::platform::{DefaultDirs, default_dirs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::PathBuf;
-
-/// The longest configurable time, in seconds: sums of such times cannot overflow, and a longer one is a wrong unit.
-pub(super) const YEAR: u64 = 366 * 24 * 3600;
 
 /// hostd's whole configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,7 +28,7 @@ pub struct Config {
     pub freebsd: FreebsdConfig,
     /// Timeouts and deadlines.
     pub lifecycle: LifecycleConfig,
-    /// Resource limits of one clone. A request may lower them, never raise them.
+    /// Resource limits of one clone. A request may ask for less; one that asks for more is refused.
     pub clone_limits: CloneLimits,
     /// Limits for callers of the daemon.
     pub server: ServerConfig,

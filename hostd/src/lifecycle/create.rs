@@ -31,8 +31,8 @@ enum NotYet {
 }
 
 /// Reserve nothing for a request that has a live clone, or one that was used.
-fn is_known(state: &RegistryState, request: &RequestId) -> bool {
-    state.by_request(request).is_some_and(|record| record.is_live() || record.was_ready())
+fn is_known(state: &RegistryState, owner: Option<u32>, request: &RequestId) -> bool {
+    state.by_request(owner, request).is_some_and(|record| record.is_live() || record.was_ready())
 }
 
 impl<H: Host> Parts<H> {
@@ -45,13 +45,13 @@ impl<H: Host> Parts<H> {
     ) -> Result<CreateResult, RpcError> {
         let _serving = self.warm_pool.serving();
         let requested = self.requested_slot(&params)?;
-        let lease = self.lease(&params)?;
+        let lease = self.config.lifecycle.lease(params.deadline_seconds)?;
         let request = CloneRequest {
             request_id: Some(params.request_id.clone()),
             tenant: params.tenant.clone(),
             owner_uid: caller.uid,
             snapshot: params.snapshot.clone().unwrap_or_else(|| self.config.host.snapshot.clone()),
-            limits: self.config.clone_limits.grant(params.limits.as_ref()),
+            limits: self.config.clone_limits.grant(params.limits.as_ref())?,
             lease,
             requested,
             pool: false,
@@ -73,10 +73,12 @@ impl<H: Host> Parts<H> {
             };
             let mut bound = false;
             let reserved = self.reserve(progress.clone(), |state, busy| {
-                if is_known(state, &params.request_id) {
+                if is_known(state, caller.uid, &params.request_id) {
                     return Err(NotYet::Known);
                 }
-                state.within_caps(request.tenant.as_ref(), self.caps()).map_err(NotYet::Refused)?;
+                state
+                    .within_caps(caller.uid, request.tenant.as_ref(), self.caps())
+                    .map_err(NotYet::Refused)?;
                 if let Some(template) = &template
                     && let Some(member) = self.choose_member(&request, template, state, busy)
                 {
@@ -147,12 +149,9 @@ impl<H: Host> Parts<H> {
         loop {
             let known = {
                 let state = self.registry.read();
-                state.by_request(&params.request_id).map(|record| (record.slot, record.owner_uid))
+                state.by_request(caller.uid, &params.request_id).map(|record| record.slot)
             };
-            let Some((slot, owner)) = known else { return Ok(None) };
-            if owner != caller.uid {
-                return Err(conflict(&params.request_id, "by another user"));
-            }
+            let Some(slot) = known else { return Ok(None) };
             let (params, uid) = (Box::new(params.clone()), caller.uid);
             let message = SlotMessage::Renew { params, uid, lease };
             let reply = self.send(slot, message, progress.clone()).await.map_err(|_| operation_died())?;
@@ -168,19 +167,6 @@ impl<H: Host> Parts<H> {
         let Some(name) = &params.name else { return Ok(None) };
         let slot = self.slots.slot_of_name(name.as_str());
         slot.map(Some).ok_or_else(|| unknown_name(name.as_str(), &self.slots))
-    }
-
-    fn lease(&self, params: &CreateParams) -> Result<Duration, RpcError> {
-        let lifecycle = &self.config.lifecycle;
-        let seconds = params.deadline_seconds.unwrap_or(lifecycle.default_deadline_seconds);
-        if seconds == 0 {
-            return Err(RpcError::new(
-                ErrorCode::InvalidParams,
-                "deadline_seconds is 0",
-                "ask for at least 1 second, or leave it out for the default",
-            ));
-        }
-        Ok(Duration::from_secs(seconds.min(lifecycle.max_deadline_seconds)))
     }
 
     /// A free slot for a new clone.
@@ -228,14 +214,6 @@ fn created(reply: SlotReply) -> Result<CreateOutcome, RpcError> {
     }
 }
 
-fn conflict(request: &RequestId, what: &str) -> RpcError {
-    RpcError::new(
-        ErrorCode::RequestConflict,
-        format!("request {request} was made {what}"),
-        "use a request_id of your own for every new clone",
-    )
-}
-
 impl<H: Host> SlotWorker<H> {
     /// Renew the lease of the clone that this request made. `None`: the slot has no such clone.
     pub(super) async fn renew(
@@ -245,18 +223,19 @@ impl<H: Host> SlotWorker<H> {
         lease: Duration,
     ) -> Result<Option<CreateResult>, RpcError> {
         let parts = &self.parts;
-        let record = self.record().filter(|record| record.request_id.as_ref() == Some(&params.request_id));
+        let record = self.record().filter(|record| record.is_of(uid, &params.request_id));
         let Some(mut record) = record else { return Ok(None) };
-        if record.owner_uid != uid {
-            return Err(conflict(&params.request_id, "by another user"));
-        }
+        // A parameter that is left out stays as it is.
+        let other_tenant = params.tenant.is_some() && params.tenant != record.tenant;
         let other_snapshot = params.snapshot.as_ref().is_some_and(|snapshot| *snapshot != record.snapshot);
         let other_name = params.name.as_ref().is_some_and(|name| *name != self.names.name);
-        let other_limits = parts.config.clone_limits.grant(params.limits.as_ref()) != record.limits;
-        if record.was_ready()
-            && (record.tenant != params.tenant || other_snapshot || other_name || other_limits)
-        {
-            return Err(conflict(&params.request_id, "with other parameters"));
+        let other_limits = params.limits.is_some_and(|limits| !limits.agree_with(&record.limits));
+        if record.was_ready() && (other_tenant || other_snapshot || other_name || other_limits) {
+            return Err(RpcError::new(
+                ErrorCode::RequestConflict,
+                format!("request {} was made with other parameters", params.request_id),
+                "use a new request_id for every new clone",
+            ));
         }
         let finished = || {
             RpcError::new(

@@ -251,9 +251,9 @@ impl RegistryState {
         self.changed.iter().filter(move |(_, changed)| **changed > revision).map(|(slot, _)| *slot)
     }
 
-    /// The record a request made, the latest if several are known.
-    pub(super) fn by_request(&self, request: &RequestId) -> Option<&Record> {
-        let same = self.records.values().filter(|record| record.request_id.as_ref() == Some(request));
+    /// The record that a user's request made, the latest if several are known. Users do not share request ids.
+    pub(super) fn by_request(&self, owner: Option<u32>, request: &RequestId) -> Option<&Record> {
+        let same = self.records.values().filter(|record| record.is_of(owner, request));
         // A rolled-back attempt leaves a quarantined record; the record of a later attempt is the one that counts.
         same.max_by_key(|record| (record.is_live(), record.was_ready()))
     }
@@ -278,13 +278,20 @@ impl RegistryState {
         self.first_seen.iter().map(|(slot, since)| (*slot, now.mono.saturating_sub(*since))).collect()
     }
 
-    /// Whether host and tenant may have one clone more. Members of the warm pool do not count: they are evicted.
-    pub(super) fn within_caps(&self, tenant: Option<&Tenant>, caps: Caps) -> Result<(), NoSlot> {
+    /// Whether host and tenant may have one clone more. Members of the warm pool do not count: they are evicted. Tenants
+    /// are counted for each owner, so that no user can use up the tenant of another.
+    pub(super) fn within_caps(
+        &self,
+        owner: Option<u32>,
+        tenant: Option<&Tenant>,
+        caps: Caps,
+    ) -> Result<(), NoSlot> {
         let claimed = || self.records.values().filter(|record| record.is_claimed());
         if claimed().count() as u64 >= caps.host {
             return Err(NoSlot::HostFull);
         }
-        let of_tenant = || claimed().filter(|record| record.tenant.as_ref() == tenant);
+        let of_tenant =
+            || claimed().filter(|record| record.owner_uid == owner && record.tenant.as_ref() == tenant);
         if tenant.is_some() && of_tenant().count() as u64 >= caps.tenant {
             return Err(NoSlot::TenantFull);
         }

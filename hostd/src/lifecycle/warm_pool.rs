@@ -189,7 +189,7 @@ impl<H: Host> Parts<H> {
         (config.size > 0).then(|| WarmPoolTarget {
             snapshot: self.config.host.snapshot.clone(),
             template: self.warm_pool.lock().template.clone(),
-            limits: self.config.clone_limits.grant(None),
+            limits: self.config.clone_limits.all(),
             flavors: config.flavors.clone(),
             size: usize::from(config.size),
         })
@@ -247,7 +247,7 @@ impl<H: Host> Parts<H> {
     /// Keeps the time spent on the pool to its share. Where the kernel limits a member in the making to that share, no
     /// pause is needed.
     fn pause_after(&self, took: Duration) -> Duration {
-        let limits = self.config.clone_limits.grant(None);
+        let limits = self.config.clone_limits.all();
         if self.limits_while_made(&limits) != limits {
             return Duration::ZERO;
         }
@@ -317,7 +317,7 @@ impl<H: Host> Parts<H> {
             tenant: None,
             owner_uid: None,
             snapshot,
-            limits: self.config.clone_limits.grant(None),
+            limits: self.config.clone_limits.all(),
             lease: Duration::from_secs(self.config.pool.max_age_seconds),
             requested: None,
             pool: true,

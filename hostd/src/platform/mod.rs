@@ -10,6 +10,9 @@ pub use system::{boot_id, default_dirs, monotonic, peer, spare_memory};
 
 use std::path::PathBuf;
 
+/// Whether hostd was built for Linux.
+pub const IS_LINUX: bool = cfg!(target_os = "linux");
+
 /// The system's usual folders for a daemon.
 #[derive(Debug, Clone)]
 pub struct DefaultDirs {

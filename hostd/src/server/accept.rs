@@ -1,7 +1,8 @@
-//! Lets peers in: credentials, access, caps; then one task for each connection.
+//! Admits peers by credentials, access rules and caps, and starts one task for each connection.
 
 use super::connection;
-use super::dispatch::{SOON, Server, Session};
+use super::dispatch::Server;
+use super::gate::{CallerSession, SOON};
 use super::listener::Listener;
 use super::log_throttle::LogThrottle;
 use crate::api::{ErrorCode, RpcError};
@@ -16,14 +17,14 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
-/// How long to wait before the next try when the system has no file or memory for a connection.
-const BREATH: Duration = Duration::from_millis(100);
-/// How long the last answers may take to be read when the daemon stops.
+/// The pause before the next accept(2) if the system has no file or memory for a connection.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long a stopping daemon waits until its last answers are read.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// Serve until `stop` is ready, then shut down in order: no new connections, no new operations,
-/// running operations to their end (or until `hurry` is ready), their answers, the end.
-/// Answers how many operations were left; their records tell the next start what to do.
+/// Serve until `stop` is ready, then shut down: accept no connections, refuse new operations, wait for the running ones
+/// (or until `hurry` is ready), write their answers. Returns how many operations were still running; the next start rolls
+/// them back from their records.
 pub async fn serve<H: Host>(
     server: Arc<Server<H>>,
     listener: Listener,
@@ -31,7 +32,7 @@ pub async fn serve<H: Host>(
     hurry: impl Future<Output = ()>,
 ) -> u64 {
     let (closing, _) = watch::channel(());
-    // Every connection holds a clone of `alive`; when all are gone the receiver ends.
+    // Every connection holds a clone of `alive`. The receiver ends when all are dropped.
     let (alive, mut all_gone) = mpsc::channel::<()>(1);
     tokio::select! {
         () = accept(&server, &listener, &closing, &alive) => {}
@@ -43,7 +44,7 @@ pub async fn serve<H: Host>(
     let left = tokio::select! {
         left = server.lifecycle.shutdown() => left,
         () = hurry => {
-            tracing::warn!("not waiting for operations that are under way; the next start rolls them back");
+            tracing::warn!("not waiting for running operations; the next start rolls them back");
             server.lifecycle.status().operations
         }
     };
@@ -58,13 +59,15 @@ async fn accept<H: Host>(
     closing: &watch::Sender<()>,
     alive: &mpsc::Sender<()>,
 ) {
-    let mut refusals = LogThrottle::default();
+    let (mut refusals, mut failures) = (LogThrottle::default(), LogThrottle::default());
     loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(BREATH).await;
+                if let Some(left_out) = failures.may_log(Instant::now()) {
+                    tracing::warn!(%error, left_out, "cannot accept a connection");
+                }
+                tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
         };
@@ -81,7 +84,7 @@ async fn accept<H: Host>(
                 if let Some(left_out) = refusals.may_log(Instant::now()) {
                     tracing::warn!(%error, left_out, "connection refused");
                 }
-                // A fresh socket has room for one line: this never waits.
+                // A new socket's buffer has room for one line, so this does not wait.
                 let _ = stream.try_write(&wire::failure(RawValue::NULL, &error));
             }
         }
@@ -91,9 +94,9 @@ async fn accept<H: Host>(
 fn admit<H: Host>(
     server: &Arc<Server<H>>,
     stream: &UnixStream,
-) -> Result<(Session, super::connections::Ticket), RpcError> {
+) -> Result<(CallerSession, super::connections::ConnectionTicket), RpcError> {
     let peer = platform::peer(stream.as_fd()).map_err(|error| {
-        let message = format!("the system does not tell who is calling: {error}");
+        let message = format!("the peer's credentials cannot be read: {error}");
         RpcError::new(ErrorCode::Denied, message, "connect over hostd's Unix socket on this host")
     })?;
     let grant = server.gate.access.grant(&peer).ok_or_else(|| {
@@ -104,13 +107,13 @@ fn admit<H: Host>(
         )
     })?;
     let ticket = server.gate.connections.admit(peer.uid).map_err(|limit| {
-        let message = format!("too many connections ({limit}), all of them at work");
+        let message = format!("too many connections ({limit}), all with running requests");
         RpcError::new(
             ErrorCode::TooManyConnections,
             message,
-            "use fewer connections: each takes many requests at once",
+            "use fewer connections: one carries many concurrent requests",
         )
         .retry_after(SOON)
     })?;
-    Ok((Session::new(&peer, grant), ticket))
+    Ok((CallerSession::new(&peer, grant), ticket))
 }

@@ -10,7 +10,7 @@ use crate::platform::Peer;
 use std::collections::BTreeSet;
 
 /// Resolves names to ids.
-pub trait Names {
+pub trait NameLookup {
     /// The id of a user.
     fn user(&self, name: &str) -> Option<u32>;
     /// The id of a group.
@@ -21,7 +21,7 @@ pub trait Names {
 #[derive(Debug)]
 pub struct SystemNames;
 
-impl Names for SystemNames {
+impl NameLookup for SystemNames {
     fn user(&self, name: &str) -> Option<u32> {
         nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
     }
@@ -32,14 +32,14 @@ impl Names for SystemNames {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
+struct ResolvedRule {
     uids: BTreeSet<u32>,
     gids: BTreeSet<u32>,
     methods: BTreeSet<Method>,
     operator: bool,
 }
 
-impl Rule {
+impl ResolvedRule {
     fn names(&self, peer: &Peer) -> bool {
         self.uids.contains(&peer.uid) || peer.gids.iter().any(|gid| self.gids.contains(gid))
     }
@@ -48,18 +48,18 @@ impl Rule {
 /// The rules, with all names resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    rules: Vec<Rule>,
+    rules: Vec<ResolvedRule>,
     warnings: Vec<String>,
 }
 
 /// What one peer may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
+pub struct AccessGrant {
     methods: BTreeSet<Method>,
     operator: bool,
 }
 
-impl Grant {
+impl AccessGrant {
     /// Whether the peer may call this method.
     pub fn allows(&self, method: Method) -> bool {
         self.methods.contains(&method)
@@ -78,7 +78,7 @@ impl Access {
     }
 
     /// Resolve the rules with these databases.
-    pub fn resolve(rules: &[AccessRule], names: &dyn Names) -> Access {
+    pub fn resolve(rules: &[AccessRule], names: &dyn NameLookup) -> Access {
         let mut warnings = Vec::new();
         let mut resolved = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
@@ -110,7 +110,7 @@ impl Access {
                 let listed = listed.filter(|method| *method != Method::ForceUnmount);
                 reading.chain(listed).collect()
             };
-            resolved.push(Rule { uids, gids, methods, operator: rule.operator });
+            resolved.push(ResolvedRule { uids, gids, methods, operator: rule.operator });
         }
         if resolved.is_empty() {
             warnings.push("there are no access rules: nobody may call anything".to_owned());
@@ -124,12 +124,12 @@ impl Access {
     }
 
     /// What the peer may do, or `None` if no rule matches.
-    pub fn grant(&self, peer: &Peer) -> Option<Grant> {
-        let matching: Vec<&Rule> = self.rules.iter().filter(|rule| rule.names(peer)).collect();
+    pub fn grant(&self, peer: &Peer) -> Option<AccessGrant> {
+        let matching: Vec<&ResolvedRule> = self.rules.iter().filter(|rule| rule.names(peer)).collect();
         if matching.is_empty() {
             return None;
         }
-        Some(Grant {
+        Some(AccessGrant {
             methods: matching.iter().flat_map(|rule| rule.methods.iter().copied()).collect(),
             operator: matching.iter().any(|rule| rule.operator),
         })
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     struct Fixed;
-    impl Names for Fixed {
+    impl NameLookup for Fixed {
         fn user(&self, name: &str) -> Option<u32> {
             (name == "plane").then_some(500)
         }
@@ -165,7 +165,7 @@ mod tests {
         Peer { uid, gids: gids.to_vec(), pid: None }
     }
 
-    fn allowed(grant: &Grant) -> Vec<Method> {
+    fn allowed(grant: &AccessGrant) -> Vec<Method> {
         Method::ALL.into_iter().filter(|method| grant.allows(*method)).collect()
     }
 

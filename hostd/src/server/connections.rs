@@ -23,7 +23,7 @@ struct ConnectionUse {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Caps {
+struct ConnectionCaps {
     total: usize,
     per_user: usize,
 }
@@ -35,7 +35,7 @@ enum Admission {
     Refuse(&'static str),
 }
 
-fn decide(open: &BTreeMap<u64, ConnectionUse>, uid: u32, caps: Caps) -> Admission {
+fn decide(open: &BTreeMap<u64, ConnectionUse>, uid: u32, caps: ConnectionCaps) -> Admission {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for connection in open.values() {
         *counts.entry(connection.uid).or_default() += 1;
@@ -58,43 +58,43 @@ fn decide(open: &BTreeMap<u64, ConnectionUse>, uid: u32, caps: Caps) -> Admissio
 
 /// The activity of one connection, read when another connection is admitted.
 #[derive(Debug, Default)]
-struct Activity {
+struct ConnectionActivity {
     running: AtomicUsize,
     /// The time from which it counts as idle, in microseconds since the daemon's start.
     idle_from: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ConnectionEntry {
     uid: u32,
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
     evicted: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenConnections {
     next: u64,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, ConnectionEntry>,
 }
 
 /// All open connections.
 #[derive(Debug)]
 pub struct Connections {
-    caps: Caps,
+    caps: ConnectionCaps,
     started: Instant,
     metrics: Arc<Metrics>,
-    open: Mutex<Open>,
+    open: Mutex<OpenConnections>,
 }
 
 impl Connections {
     /// No connections yet. Both caps are at least 1.
     pub fn new(total: usize, per_user: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        let caps = Caps { total: total.max(1), per_user: per_user.max(1) };
+        let caps = ConnectionCaps { total: total.max(1), per_user: per_user.max(1) };
         Arc::new(Self { caps, started: Instant::now(), metrics, open: Mutex::default() })
     }
 
     /// Admit a connection of this user, or return the name of the limit that refuses it.
-    pub fn admit(self: &Arc<Self>, uid: u32) -> Result<Ticket, &'static str> {
+    pub fn admit(self: &Arc<Self>, uid: u32) -> Result<ConnectionTicket, &'static str> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let usage = open.entries.iter().map(|(id, entry)| (*id, entry.usage())).collect();
         match decide(&usage, uid, self.caps) {
@@ -112,12 +112,13 @@ impl Connections {
         }
         let id = open.next;
         open.next += 1;
-        let activity = Arc::new(Activity::default());
+        let activity = Arc::new(ConnectionActivity::default());
         let evicted = Arc::new(Notify::new());
-        open.entries.insert(id, Entry { uid, activity: activity.clone(), evicted: evicted.clone() });
+        open.entries
+            .insert(id, ConnectionEntry { uid, activity: activity.clone(), evicted: evicted.clone() });
         self.metrics.set_connections(open.entries.len() as u64);
         drop(open);
-        let ticket = Ticket { id, connections: self.clone(), activity, evicted };
+        let ticket = ConnectionTicket { id, connections: self.clone(), activity, evicted };
         ticket.touch();
         Ok(ticket)
     }
@@ -134,7 +135,7 @@ impl Connections {
     }
 }
 
-impl Entry {
+impl ConnectionEntry {
     fn usage(&self) -> ConnectionUse {
         let idle = self.activity.running.load(Ordering::Relaxed) == 0;
         ConnectionUse {
@@ -146,14 +147,14 @@ impl Entry {
 
 /// The entry of one connection, removed on drop.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct ConnectionTicket {
     id: u64,
     connections: Arc<Connections>,
-    activity: Arc<Activity>,
+    activity: Arc<ConnectionActivity>,
     evicted: Arc<Notify>,
 }
 
-impl Ticket {
+impl ConnectionTicket {
     /// The connection's number, for the logs.
     pub fn id(&self) -> u64 {
         self.id
@@ -199,7 +200,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for ConnectionTicket {
     fn drop(&mut self) {
         self.connections.leave(self.id);
     }
@@ -218,14 +219,14 @@ mod tests {
 
     #[test]
     fn below_the_caps_every_connection_is_admitted() {
-        let caps = Caps { total: 3, per_user: 2 };
+        let caps = ConnectionCaps { total: 3, per_user: 2 };
         assert_eq!(decide(&open(&[]), 1, caps), Admission::Admit);
         assert_eq!(decide(&open(&[(0, 1, None), (1, 2, None)]), 1, caps), Admission::Admit);
     }
 
     #[test]
     fn at_the_user_cap_the_longest_idle_connection_is_evicted() {
-        let caps = Caps { total: 10, per_user: 3 };
+        let caps = ConnectionCaps { total: 10, per_user: 3 };
         let now = [(0, 1, Some(50)), (1, 1, None), (2, 1, Some(40)), (3, 2, Some(1))];
         assert_eq!(decide(&open(&now), 1, caps), Admission::Evict(2));
         assert_eq!(decide(&open(&now), 2, caps), Admission::Admit);
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn at_the_total_cap_the_user_with_most_connections_loses_one() {
-        let caps = Caps { total: 4, per_user: 4 };
+        let caps = ConnectionCaps { total: 4, per_user: 4 };
         let now = [(0, 2, Some(1)), (1, 1, Some(90)), (2, 1, Some(80)), (3, 1, None)];
         for newcomer in [1, 2, 3] {
             assert_eq!(decide(&open(&now), newcomer, caps), Admission::Evict(2), "{newcomer}");
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_user_cap_is_checked_before_the_total() {
-        let caps = Caps { total: 3, per_user: 1 };
+        let caps = ConnectionCaps { total: 3, per_user: 1 };
         let now = [(0, 1, Some(9)), (1, 2, Some(1)), (2, 3, Some(2))];
         assert_eq!(decide(&open(&now), 1, caps), Admission::Evict(0));
     }
@@ -300,7 +301,7 @@ mod tests {
         let credit = active.activity.idle_from.load(Ordering::Relaxed);
         assert!((CREDIT..CREDIT + 60_000_000).contains(&credit), "{credit}");
         assert!(connections.admit(2).unwrap().activity.idle_from.load(Ordering::Relaxed) < CREDIT);
-        let flood: Vec<Ticket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
+        let flood: Vec<ConnectionTicket> = (0..100).map(|_| connections.admit(1).unwrap()).collect();
         assert!(active.evicted().now_or_never().is_none());
         assert_eq!(flood.iter().filter(|ticket| ticket.evicted().now_or_never().is_some()).count(), 98);
     }

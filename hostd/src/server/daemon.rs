@@ -1,9 +1,10 @@
-//! Starts and stops the daemon. The order is the point: everything that can be wrong is found out
-//! before the host is touched, and the lock is taken before anything is written.
+//! Starts and stops the daemon. Everything that can be checked is checked before the host is changed, and the instance
+//! lock is taken before anything is written.
 
 use super::accept;
 use super::access::Access;
-use super::dispatch::{Gate, Server};
+use super::dispatch::Server;
+use super::gate::Gate;
 use super::instance::{Instance, InstanceError};
 use super::listener::{ListenError, Listener};
 use super::log_writer::LogWriter;
@@ -11,7 +12,7 @@ use super::metrics_http::{self, MetricsHttpError};
 use super::notify;
 use crate::audit::Audit;
 use crate::clock::SystemClock;
-use crate::config::{Config, HostDriver, LogConfig, LogFormat};
+use crate::config::{Config, ConfigError, HostDriver, LogConfig, LogFormat};
 use crate::host::Host;
 use crate::lifecycle::{Lifecycle, OpenError, Setup};
 use crate::metrics::Metrics;
@@ -26,12 +27,15 @@ use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-/// The daemon waits for sockets, disks and commands; it has little to compute.
+/// The daemon mostly waits for sockets, disks and commands.
 const WORKERS: usize = 2;
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
+    /// Others can change a folder or a program that the daemon uses.
+    #[error(transparent)]
+    Untrusted(#[from] ConfigError),
     /// The slots.
     #[error(transparent)]
     Slots(#[from] SlotsError),
@@ -49,30 +53,32 @@ pub enum DaemonError {
     Audit {
         /// The log.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// The host.
     #[error("this host cannot be driven: {0}")]
     Host(String),
-    /// The records or the first look at the host.
+    /// The records or the first inspection of the host.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The system lacks something basic.
+    /// A basic system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What was wanted.
+        /// What failed.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl DaemonError {
-    /// The process's exit code: 2 for a configuration that can never work, 7 for a host that is not ready.
+    /// The process's exit code: 2 if a restart cannot help, 7 for a host that is not ready.
     pub fn exit_code(&self) -> u8 {
         match self {
-            DaemonError::Slots(_) | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
+            DaemonError::Untrusted(_)
+            | DaemonError::Slots(_)
+            | DaemonError::Metrics(MetricsHttpError::NotLoopback(_)) => 2,
             _ => 7,
         }
     }
@@ -82,33 +88,34 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |error| DaemonError::System { what, error }
 }
 
-/// What the configuration means, checked without touching anything.
+/// A configuration that was checked, with what follows from it.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedConfig {
     config: Arc<Config>,
     access: Access,
     slots: Slots,
 }
 
-/// Check everything that can be checked without touching anything.
-pub fn check(config: Config) -> Result<Checked, DaemonError> {
+/// Check everything that can be checked without changing anything.
+pub fn check(config: Config) -> Result<CheckedConfig, DaemonError> {
+    config.check_trust()?;
     let access = Access::new(&config.access);
     let slots = Slots::new(&config.pool)?;
     if let Some(address) = config.metrics.listen {
         metrics_http::check(address)?;
     }
-    Ok(Checked { config: Arc::new(config), access, slots })
+    Ok(CheckedConfig { config: Arc::new(config), access, slots })
 }
 
-impl Checked {
-    /// What an operator should know although it is no error.
+impl CheckedConfig {
+    /// What an operator should know although it is not an error.
     pub fn warnings(&self) -> &[String] {
         self.access.warnings()
     }
 }
 
 /// Run the daemon until it is told to stop.
-pub fn run(checked: Checked) -> Result<(), DaemonError> {
+pub fn run(checked: CheckedConfig) -> Result<(), DaemonError> {
     crate::platform::spare_memory();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -116,12 +123,12 @@ pub fn run(checked: Checked) -> Result<(), DaemonError> {
         .build()
         .map_err(system("the runtime cannot be started"))?;
     let done = runtime.block_on(run_with_driver(checked));
-    // Operations beyond the grace are recorded; the next start rolls them back.
+    // Operations that are still running are recorded; the next start rolls them back.
     runtime.shutdown_background();
     done
 }
 
-async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
+async fn run_with_driver(checked: CheckedConfig) -> Result<(), DaemonError> {
     match checked.config.host.driver {
         #[cfg(target_os = "linux")]
         HostDriver::Native => {
@@ -146,15 +153,15 @@ async fn run_with_driver(checked: Checked) -> Result<(), DaemonError> {
     }
 }
 
-fn open_freebsd(checked: &Checked) -> Result<crate::host::freebsd::FreebsdHost, DaemonError> {
+fn open_freebsd(checked: &CheckedConfig) -> Result<crate::host::freebsd::FreebsdHost, DaemonError> {
     crate::host::freebsd::FreebsdHost::open(&checked.config, &checked.slots)
         .map_err(|error| DaemonError::Host(format!("{error}; {}", error.hint)))
 }
 
 /// Run the daemon with a host, which is made only after the lock is held.
 pub async fn run_with_host<H: Host>(
-    checked: Checked,
-    make_host: impl FnOnce(&Checked) -> Result<H, DaemonError>,
+    checked: CheckedConfig,
+    make_host: impl FnOnce(&CheckedConfig) -> Result<H, DaemonError>,
 ) -> Result<(), DaemonError> {
     let mut signals = Signals::new().map_err(system("signals cannot be caught"))?;
     for warning in checked.warnings() {
@@ -212,7 +219,7 @@ pub async fn run_with_host<H: Host>(
     Ok(())
 }
 
-/// The signals a daemon knows: TERM and INT stop it, a second one at once; HUP reopens its logs.
+/// TERM and INT stop the daemon, a second one without waiting. HUP reopens the audit log.
 struct Signals {
     stops: watch::Receiver<u32>,
     hangup: Signal,
@@ -257,7 +264,7 @@ fn open_audit(path: &Path) -> Result<Audit, DaemonError> {
     Audit::open(path).map_err(fail)
 }
 
-/// Connections must not run out of files before they run into their cap.
+/// Raise the limit of open files, so that the cap of connections is reached first.
 fn raise_open_files(connections: usize) {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let Ok(wanted) = libc::rlim_t::try_from(connections.saturating_add(256)) else { return };
@@ -271,7 +278,7 @@ fn raise_open_files(connections: usize) {
     }
 }
 
-/// Write the log to standard error, for people or for machines.
+/// Write the log to standard error, as text or as JSON.
 pub fn start_log(config: &LogConfig) {
     let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt()
@@ -280,7 +287,7 @@ pub fn start_log(config: &LogConfig) {
         // The writer escapes control characters, those of colours too.
         .with_ansi(false)
         .with_target(false)
-        // There are no spans but those of `timing`.
+        // All spans are those of `timing`.
         .with_span_events(FmtSpan::CLOSE);
     match config.format {
         LogFormat::Human => log.init(),

@@ -3,7 +3,7 @@
 //! Everything up to the call itself is the daemon's own code. The call is not run.
 
 use super::access::Access;
-use super::dispatch::{Decision, Gate, Session};
+use super::gate::{CallerSession, Gate, LineDecision};
 use crate::api::Method;
 use crate::config::{AccessRule, Config};
 use crate::metrics::Metrics;
@@ -12,16 +12,16 @@ use std::sync::{Arc, OnceLock};
 
 /// What becomes of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct LineOutcome {
     /// The method that would be run and answered.
     pub reached: Option<Method>,
     /// The line that refuses it.
     pub refused: Option<String>,
 }
 
-/// The kinds of callers a line is tried with.
+/// The kinds of callers that send a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CallerKind {
     /// May do everything.
     Operator,
     /// May create and destroy.
@@ -32,7 +32,7 @@ pub enum Kind {
 
 /// Decide about one line for every kind of caller, and check what must hold for every line.
 pub fn line(line: &[u8]) {
-    for kind in [Kind::Operator, Kind::ControlPlane, Kind::Reader] {
+    for kind in [CallerKind::Operator, CallerKind::ControlPlane, CallerKind::Reader] {
         let outcome = outcome(kind, line);
         if let Some(refused) = &outcome.refused {
             let value: serde_json::Value = serde_json::from_str(refused).expect("every answer is JSON");
@@ -42,9 +42,9 @@ pub fn line(line: &[u8]) {
             assert_eq!(outcome.reached, None, "a refused line reaches nothing");
         }
         match kind {
-            Kind::Operator => {}
-            Kind::ControlPlane => assert_ne!(outcome.reached, Some(Method::ForceUnmount)),
-            Kind::Reader => {
+            CallerKind::Operator => {}
+            CallerKind::ControlPlane => assert_ne!(outcome.reached, Some(Method::ForceUnmount)),
+            CallerKind::Reader => {
                 let changed = outcome.reached.is_some_and(|method| method.mutates());
                 assert!(!changed, "a reader changed the host: {outcome:?}");
             }
@@ -53,22 +53,23 @@ pub fn line(line: &[u8]) {
 }
 
 /// Decide about one line.
-pub fn outcome(kind: Kind, line: &[u8]) -> Outcome {
+pub fn outcome(kind: CallerKind, line: &[u8]) -> LineOutcome {
     static GATE: OnceLock<Gate> = OnceLock::new();
     let gate = GATE.get_or_init(gate);
     let uid = match kind {
-        Kind::Operator => 1,
-        Kind::ControlPlane => 2,
-        Kind::Reader => 3,
+        CallerKind::Operator => 1,
+        CallerKind::ControlPlane => 2,
+        CallerKind::Reader => 3,
     };
     let peer = Peer { uid, gids: vec![uid], pid: None };
     let grant = gate.access.grant(&peer).expect("a rule names this peer");
-    match gate.decide(&Session::new(&peer, grant), line, 0) {
-        Decision::Run(_, call, _) => Outcome { reached: Some(call.method()), refused: None },
-        Decision::Refuse(line) => {
-            Outcome { reached: None, refused: Some(String::from_utf8(line).expect("every answer is UTF-8")) }
-        }
-        Decision::Ignore(_) => Outcome { reached: None, refused: None },
+    match gate.decide(&CallerSession::new(&peer, grant), line, 0) {
+        LineDecision::Run(_, call, _) => LineOutcome { reached: Some(call.method()), refused: None },
+        LineDecision::Refuse(line) => LineOutcome {
+            reached: None,
+            refused: Some(String::from_utf8(line).expect("every answer is UTF-8")),
+        },
+        LineDecision::Ignore(_) => LineOutcome { reached: None, refused: None },
     }
 }
 
@@ -85,9 +86,20 @@ fn gate() -> Gate {
         rule("3", &[], false),
     ];
     let mut config = Config { access, ..Config::default() };
-    // No rate limit: the fuzzer is to reach the calls.
-    config.server.creates_per_minute = u32::MAX;
-    config.server.create_burst = u32::MAX;
+    // No rate limit: the fuzzer must reach the calls.
+    let server = &mut config.server;
+    for limit in [
+        &mut server.creates_per_minute,
+        &mut server.create_burst,
+        &mut server.destroys_per_minute,
+        &mut server.destroy_burst,
+        &mut server.reaps_per_minute,
+        &mut server.reap_burst,
+        &mut server.reads_per_minute,
+        &mut server.read_burst,
+    ] {
+        *limit = u32::MAX;
+    }
     Gate::new(Access::new(&config.access), Arc::new(config), Arc::new(Metrics::new()))
 }
 
@@ -115,9 +127,9 @@ mod tests {
         for (method, params) in calls {
             let text = call(method.name(), params);
             for (kind, may) in [
-                (Kind::Operator, true),
-                (Kind::ControlPlane, method != Method::ForceUnmount),
-                (Kind::Reader, !method.mutates()),
+                (CallerKind::Operator, true),
+                (CallerKind::ControlPlane, method != Method::ForceUnmount),
+                (CallerKind::Reader, !method.mutates()),
             ] {
                 let seen = outcome(kind, &text);
                 assert_eq!(seen.reached, may.then_some(method), "{kind:?} {method}: {seen:?}");
@@ -131,8 +143,8 @@ mod tests {
     #[test]
     fn notifications_reach_nothing() {
         let text = br#"{"jsonrpc":"2.0","method":"browser-clone-create","params":{"request_id":"a"}}"#;
-        assert_eq!(outcome(Kind::Operator, text), Outcome { reached: None, refused: None });
+        assert_eq!(outcome(CallerKind::Operator, text), LineOutcome { reached: None, refused: None });
         let text = br#"{"jsonrpc":"2.0","method":"host-status"}"#;
-        assert_eq!(outcome(Kind::Operator, text), Outcome { reached: None, refused: None });
+        assert_eq!(outcome(CallerKind::Operator, text), LineOutcome { reached: None, refused: None });
     }
 }

@@ -25,7 +25,7 @@ pub enum InstanceError {
     Unusable {
         /// The state folder.
         state: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }

@@ -7,9 +7,12 @@ use nix::sys::stat::{Mode, umask};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+/// The mode of the socket's folder: the group can reach the socket and nothing else.
+const FOLDER_MODE: u32 = 0o750;
 
 /// Why the socket cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +22,7 @@ pub enum ListenError {
     Path {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// Another daemon answers there.
@@ -91,10 +94,8 @@ fn activated() -> Result<Option<UnixListener>, ListenError> {
 fn bind(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
     let fail = |error| ListenError::Path { path: path.to_owned(), error };
     let gid = group_id(group);
-    if let Some(folder) = path.parent()
-        && !folder.exists()
-    {
-        make_folder(folder, gid).map_err(fail)?;
+    if let Some(folder) = path.parent() {
+        prepare_folder(folder, gid).map_err(fail)?;
     }
     remove_stale(path)?;
     // umask(2) closes the socket to others before bind(2) creates it: a later chmod(2) would leave a gap.
@@ -108,11 +109,36 @@ fn bind(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
     Ok(socket)
 }
 
-fn make_folder(folder: &Path, gid: Option<u32>) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    // The umask may have removed bits that the group needs to reach the socket.
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o750))?;
-    chown(folder, None, gid)
+/// Make the socket's folder, or give an existing one to the configured group, which may have changed since it was made.
+///
+/// An existing folder is changed only if it is hostd's own: it belongs to hostd's user, has mode 0750 and holds nothing
+/// but the socket. So `/run` or a home folder is never changed.
+fn prepare_folder(folder: &Path, gid: Option<u32>) -> io::Result<()> {
+    match fs::symlink_metadata(folder) {
+        Ok(seen) if is_socket_folder(folder, &seen)? => {}
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)?;
+            // The umask may have removed bits that the group needs to reach the socket.
+            fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))?;
+        }
+        Err(error) => return Err(error),
+    }
+    // Without a group it is hostd's own.
+    chown(folder, None, Some(gid.unwrap_or_else(|| nix::unistd::getegid().as_raw())))
+}
+
+fn is_socket_folder(folder: &Path, seen: &fs::Metadata) -> io::Result<bool> {
+    let ours = seen.is_dir() && seen.uid() == nix::unistd::geteuid().as_raw();
+    if !ours || seen.mode() & 0o7777 != FOLDER_MODE {
+        return Ok(false);
+    }
+    for entry in fs::read_dir(folder)? {
+        if !entry?.file_type()?.is_socket() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn group_id(group: &str) -> Option<u32> {
@@ -146,7 +172,6 @@ fn remove_stale(path: &Path) -> Result<(), ListenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     fn group_of_this_process() -> String {
         let gid = nix::unistd::getegid();
@@ -164,6 +189,42 @@ mod tests {
         UnixStream::connect(&path).unwrap();
         drop(listener);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_changed_group_gets_the_folder_and_the_socket() {
+        if !nix::unistd::geteuid().is_root() {
+            // Only root can give a folder to a group that it is not in; the test above shows its own group.
+            assert!(chown("/", None, Some(1)).is_err());
+            return;
+        }
+        let other = nix::unistd::Group::from_gid(1.into()).unwrap().expect("group 1").name;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/hostd.sock");
+        let folder = path.parent().unwrap();
+        let gid = |path: &Path| fs::metadata(path).unwrap().gid();
+        drop(Listener::open(&path, &other).unwrap());
+        assert_eq!(gid(folder), 1);
+        let listener = Listener::open(&path, &group_of_this_process()).unwrap();
+        assert_eq!((gid(folder), gid(&path)), (0, 0));
+        drop(listener);
+        let listener = Listener::open(&path, &other).unwrap();
+        assert_eq!((gid(folder), gid(&path)), (1, 1));
+        drop(listener);
+        let listener = Listener::open(&path, "").unwrap();
+        assert_eq!((gid(folder), gid(&path)), (0, 0), "without a group, hostd's own");
+        drop(listener);
+
+        // A folder that is not only the socket's is left as it is.
+        fs::write(folder.join("other"), "").unwrap();
+        let listener = Listener::open(&path, &other).unwrap();
+        assert_eq!((gid(folder), gid(&path)), (0, 1));
+        drop(listener);
+        fs::remove_file(folder.join("other")).unwrap();
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+        let listener = Listener::open(&path, &other).unwrap();
+        assert_eq!((gid(folder), fs::metadata(folder).unwrap().mode() & 0o7777), (0, 0o755));
+        drop(listener);
     }
 
     #[tokio::test]

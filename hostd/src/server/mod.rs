@@ -1,8 +1,8 @@
 //! The daemon around the lifecycle: socket, callers, limits, dispatch.
 //!
 //! Read in this order: [`daemon`] starts and stops everything, [`listener`] opens the socket, [`accept`] admits peers,
-//! [`connection`] serves one of them, [`dispatch`] turns a line into an operation. They use [`access`], [`rate`],
-//! [`connections`] and [`framing`].
+//! [`connection`] serves one of them, [`gate`] decides about a line, [`dispatch`] runs its call. They use [`access`],
+//! [`connections`], [`framing`], [`rate`] and [`shares`].
 
 pub mod accept;
 pub mod access;
@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod framing;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod gate;
 pub mod instance;
 pub mod listener;
 pub mod log_throttle;
@@ -20,3 +21,4 @@ mod log_writer;
 pub mod metrics_http;
 pub mod notify;
 pub mod rate;
+pub mod shares;

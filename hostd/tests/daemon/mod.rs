@@ -7,6 +7,7 @@ use hostd::api::{CreateParams, StatusParams};
 use hostd::client::Client;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -74,6 +75,8 @@ impl Home {
     pub fn arguments(&self) -> Vec<String> {
         let config = self.path().join("none.toml");
         fs::write(&config, "").unwrap();
+        // Whatever the umask is: hostd refuses a file that others can write.
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
         let mut arguments = vec!["--config".to_owned(), config.display().to_string()];
         for setting in &self.settings {
             arguments.extend(["--set".to_owned(), setting.clone()]);

@@ -10,10 +10,10 @@
 //! An exit code is an outcome, not an error: only the caller knows what a tool's codes and messages mean.
 
 mod outcome;
-mod trusted;
 
 pub use outcome::{CommandError, CommandFailed, Ended, Outcome, Problem};
 
+use crate::trusted_path;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -83,15 +83,11 @@ impl Tools {
 
     fn locate(&self, name: &'static str) -> Result<PathBuf, ToolError> {
         for folder in self.folders.iter() {
-            let path = match folder.join(name).canonicalize() {
-                Ok(path) => path,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            match trusted_path::executable(&folder.join(name)) {
+                Ok(path) => return Ok(path),
+                Err(error) if error.is_missing() => {}
                 Err(error) => return Err(ToolError::Untrusted { name, why: error.to_string() }),
-            };
-            return match trusted::executable(&path) {
-                Ok(()) => Ok(path),
-                Err(why) => Err(ToolError::Untrusted { name, why }),
-            };
+            }
         }
         Err(ToolError::Missing { name, folders: self.search() })
     }

@@ -145,7 +145,7 @@ fn limits(state: &LinuxHostState) -> Finding {
 /// Configured rates, which are never enforced here.
 fn rates(state: &LinuxHostState) -> Option<Finding> {
     let severity = match state.config.linux.limits {
-        _ if !has_rates(&state.config.clone_limits.grant(None)) => return None,
+        _ if !has_rates(&state.config.clone_limits.all()) => return None,
         LimitsDemand::Available => Severity::Warning,
         LimitsDemand::Cgroup => Severity::Error,
     };

@@ -248,8 +248,7 @@ pub(super) async fn start_service(run: PathBuf, spec: &CloneSpec) -> HostResult<
     let ask = async {
         let stream = tokio::net::UnixStream::connect(run.join(CONTROL)).await?;
         let (read, mut write) = stream.into_split();
-        let start =
-            SupervisorRequest::Start { clone_id: spec.clone_id.clone(), secret: spec.secret.clone() };
+        let start = SupervisorRequest::Start { clone_id: spec.clone_id.clone(), secret: spec.secret.clone() };
         let mut line = serde_json::to_vec(&start)?;
         line.push(b'\n');
         tokio::io::AsyncWriteExt::write_all(&mut write, &line).await?;

@@ -100,7 +100,7 @@ impl LinuxHost {
         let mount_isolation = isolated.and_then(|folders| MountIsolation::set_up(&folders));
         let egress = Arc::new(Egress::new(slots, &config.egress)?);
         let limits = LimitBackend::find(&config.linux.cgroup);
-        if limits::has_rates(&config.clone_limits.grant(None)) {
+        if limits::has_rates(&config.clone_limits.all()) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
         // Watch first, so that no change after the verification is missed.
