@@ -225,7 +225,7 @@ fn confinements(home: &Home, clone: &CloneInfo) -> BTreeMap<String, BTreeSet<Con
             bounding: field(&status, "CapBnd"),
             is_the_clones_user: field(&status, "Uid")
                 .split_whitespace()
-                .all(|uid| uid == (61_000 + slot).to_string()),
+                .all(|uid| uid == (lab::uid_base() + slot).to_string()),
         };
         kinds.entry(kind).or_default().insert(seen);
     }
