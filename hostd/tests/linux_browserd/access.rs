@@ -226,7 +226,7 @@ fn code_in_chromiums_place_cannot_touch_browserd() {
                 "mem",
                 "fd",
                 "environ",
-                "root",
+                "link-root",
                 "kill",
                 "tgkill",
                 "pidfd_send_signal",
