@@ -32,9 +32,10 @@ sub attack {
     $try->("oom_score_adj", opens("+<", "$proc/oom_score_adj"));
     $try->("comm", opens("+<", "$proc/comm"));
     $try->("kill", result(kill(0, $pid)));
-    # 0: its group is of another PID namespace, so it has no name here.
+    # kill(2) cannot name the groups 0 and 1, which browserd may have in a PID namespace of its own: there 0 means the
+    # caller's group and -1 every process that the caller may signal.
     my $group = getpgrp($pid);
-    $try->("kill-group", result(kill(0, -$group))) if $group;
+    $try->("kill-group", result(kill(0, -$group))) if $group > 1;
     $try->("tgkill", called($numbers{tgkill}, $pid + 0, $pid + 0, 0));
     $try->("tkill", called($numbers{tkill}, $pid + 0, 0));
     my $info = pack("i3 x4 i2 x104", 0, 0, -1, $$, $<);
