@@ -32,7 +32,10 @@ sub attack {
     $try->("oom_score_adj", opens("+<", "$proc/oom_score_adj"));
     $try->("comm", opens("+<", "$proc/comm"));
     $try->("kill", result(kill(0, $pid)));
-    $try->("kill-group", result(kill(0, -getpgrp($pid))));
+    # kill(2) cannot name the groups 0 and 1, which browserd may have in a PID namespace of its own: there 0 means the
+    # caller's group and -1 every process that the caller may signal.
+    my $group = getpgrp($pid);
+    $try->("kill-group", result(kill(0, -$group))) if $group > 1;
     $try->("tgkill", called($numbers{tgkill}, $pid + 0, $pid + 0, 0));
     $try->("tkill", called($numbers{tkill}, $pid + 0, 0));
     my $info = pack("i3 x4 i2 x104", 0, 0, -1, $$, $<);
@@ -46,7 +49,7 @@ sub attack {
     my $limit = pack("QQ", 0, 0);
     $try->("prlimit", called($numbers{prlimit}, $pid + 0, 4, $limit, 0));
     $try->("setpriority", result(setpriority(0, $pid, 19)));
-    $try->("setpriority-group", result(setpriority(1, getpgrp($pid), 19)));
+    $try->("setpriority-group", result(setpriority(1, $group, 19))) if $group;
     $try->("sched_setaffinity", called($numbers{affinity}, $pid + 0, 128, "\xff" x 128));
     $try->("ioprio_set", called($numbers{ioprio}, 1, $pid + 0, (2 << 13) | 7));
     $try->("ptrace", called($numbers{ptrace}, 0x4206, $pid + 0, 0, 0));

@@ -58,7 +58,8 @@ impl Confinement {
 /// names its own processes or none.
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let pid = u64::from(std::process::id());
-    let group = u64::try_from(nix::unistd::getpgrp().as_raw()).unwrap_or_default();
+    // 0: the group is of another PID namespace, so no call can name it.
+    let group = Some(u64::from(nix::unistd::getpgrp().as_raw().unsigned_abs())).filter(|group| *group > 0);
     let equals =
         |argument, value| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     let when = |conditions: Vec<SeccompCondition>| SeccompRule::new(conditions);
@@ -74,14 +75,12 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     }
     // Their first argument says whether the second is a process, a group or a user: from 0 on and from 1 on.
     for (call, process) in [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)] {
-        rules.insert(
-            call,
-            vec![
-                when(vec![equals(0, process)?, equals(1, pid)?])?,
-                when(vec![equals(0, process + 1)?, equals(1, group)?])?,
-                when(vec![equals(0, process + 2)?])?,
-            ],
-        );
+        let mut refused =
+            vec![when(vec![equals(0, process)?, equals(1, pid)?])?, when(vec![equals(0, process + 2)?])?];
+        if let Some(group) = group {
+            refused.push(when(vec![equals(0, process + 1)?, equals(1, group)?])?);
+        }
+        rules.insert(call, refused);
     }
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, std::env::consts::ARCH.try_into()?)?;
