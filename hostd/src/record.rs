@@ -1,35 +1,35 @@
-//! Intent: one record for each clone in the state folder, on disk before the first effect and removed
-//! after verified absence.
+//! Records: one file for each clone in the state folder. It is on disk before the first effect and is removed after the
+//! clone's absence was verified.
 //!
-//! A record says what was wanted, never what exists: existence is looked up on the host. Claiming a
-//! slot is making its record, which only one caller can.
+//! A record says what is wanted. What exists is found out by inspecting the host. A slot is claimed by creating its record,
+//! which only one caller can do.
 
 use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
+use crate::disk::{check_private, is_disk_failure, make_folder, sync_folder};
 use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// What is wanted of one clone.
+/// What is wanted for one clone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The record's own form.
+    /// The version of the record's format.
     pub version: u32,
     /// Its slot.
     pub slot: Slot,
     /// Its identity.
     pub clone_id: CloneId,
-    /// The request that made or took it; none for a member of the warm pool, and for an orphan that was adopted in order
-    /// to be removed.
+    /// The request that created or claimed it. A member of the warm pool has none, and neither has an orphan that gets a
+    /// record in order to be removed.
     pub request_id: Option<RequestId>,
-    /// On whose behalf.
+    /// The tenant it is for.
     pub tenant: Option<Tenant>,
-    /// The user that made it.
+    /// The user that created it.
     pub owner_uid: Option<u32>,
     /// The template's snapshot.
     pub snapshot: SnapshotName,
@@ -37,60 +37,61 @@ pub struct Record {
     pub limits: Limits,
     /// When its create began.
     pub created: Stamp,
-    /// When it is over; for a member of the warm pool, when it is too old to be taken.
+    /// When it must be gone; for a member of the warm pool, when it is too old to be claimed.
     pub deadline: Stamp,
-    /// Made for the warm pool and taken by nobody. The write that takes it away from the pool names its owner.
+    /// Made for the warm pool and not claimed yet. The write that claims it also sets its owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pool: bool,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
 }
 
-/// Where a clone is in its life. Creating, Pooled and Ready want it present, the others absent.
+/// The phase of a clone. In Creating, Pooled and Ready it shall exist; in the others it shall not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
-    /// Being made. After a crash this is rolled back, never forward, so how far it came is nobody's concern.
+    /// Being created. After a crash it is rolled back and never continued, so its progress is not recorded.
     Creating,
-    /// Made ahead of time, verified and frozen; nobody's.
+    /// Made ahead of time, verified and frozen. It has no owner.
     Pooled {
-        /// How far it was made.
+        /// How much of it was made.
         flavor: Flavor,
         /// Where its browser service answers, if it has one.
         endpoint: Option<String>,
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// What its template was then, by the host's word.
+        /// The version of its template, as reported by the host.
         template: String,
     },
-    /// Made and verified.
+    /// Created and verified.
     Ready {
         /// Where its browser service answers.
         endpoint: String,
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// How long its create's stages took; of a claim only those before its member woke, which is while this is written.
+        /// How long the stages of its create took. For a claim these are only the stages before the thaw, because the
+        /// record is written during the thaw.
         stages: Vec<StageTiming>,
-        /// How it came to be.
+        /// How it was created.
         #[serde(default)]
         launch: Launch,
     },
-    /// Being taken away, or waiting for the reaper to go on with that.
+    /// Being destroyed, or waiting for the reaper to continue.
     Destroying {
         /// Why.
         why: String,
         /// Whether a caller ever got it.
         was_ready: bool,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// What went wrong in the last try.
+        /// The errors of the last attempt.
         errors: Vec<String>,
     },
-    /// Gone and verified so; the slot is not used again for a while.
+    /// Gone, and its absence was verified. The slot is not used again for a while.
     Quarantined {
-        /// Since when.
+        /// When the slot was freed.
         freed: Stamp,
         /// Whether a caller ever got it: then its request id is used up.
         was_ready: bool,
@@ -98,20 +99,20 @@ pub enum Phase {
 }
 
 impl Record {
-    /// The form this code writes.
+    /// The version that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// Whether the clone takes one of the host's places.
+    /// Whether the clone counts against the host's capacity.
     pub fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Quarantined { .. })
     }
 
-    /// Whether it takes one of the places that callers share: a clone made ahead gives its place up.
+    /// Whether it counts against the capacity that callers share. A member of the warm pool does not: it is evicted.
     pub fn is_claimed(&self) -> bool {
         self.is_live() && !self.pool
     }
 
-    /// How far it was made, if it waits in the warm pool.
+    /// Its flavour, if it waits in the warm pool.
     pub fn pooled(&self) -> Option<Flavor> {
         match self.phase {
             Phase::Pooled { flavor, .. } if self.pool => Some(flavor),
@@ -134,7 +135,7 @@ impl Record {
 pub enum StoredRecord {
     /// Readable.
     Record(Box<Record>),
-    /// Not: the slot is ours, but what was wanted is unknown. The text says why.
+    /// Not readable: the slot is ours, but what was wanted is unknown. The text says why.
     Unreadable(String),
 }
 
@@ -149,13 +150,15 @@ pub struct StoreError {
 /// The records of one state folder. The caller holds the instance lock.
 pub struct Store {
     folder: PathBuf,
+    pool_file: PathBuf,
+    fingerprint: String,
     #[cfg(feature = "fake-host")]
     hook: std::sync::Mutex<Option<WriteHook>>,
 }
 
-/// Called before (false) and after (true) every write, so that tests can die in between.
+/// Called before (false) and after (true) every write, so that tests can make it fail, or die around it.
 #[cfg(feature = "fake-host")]
-pub type WriteHook = Box<dyn FnMut(bool) + Send>;
+pub type WriteHook = Box<dyn FnMut(bool) -> io::Result<()> + Send>;
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -166,76 +169,110 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Open the folder `records` below the state folder and read all of it.
     ///
-    /// Refuses a pool whose names differ from those the existing records were made with: their
-    /// clones would become invisible.
+    /// A disk that is full or read-only is no error here: what can be read is used, so that clones go at their deadline,
+    /// and [`Store::prepare`] is tried again later. Refuses a pool whose names differ from those the existing records were
+    /// made with: their clones would become invisible.
     pub fn open(state: &Path, pool: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
         let folder = state.join("records");
-        let failed =
-            |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| failed(&folder, error))?;
         let store = Store {
             folder: folder.clone(),
+            pool_file: state.join("pool.json"),
+            fingerprint: pool.fingerprint(),
             #[cfg(feature = "fake-host")]
             hook: std::sync::Mutex::new(None),
         };
+        let found = store.read_all()?;
+        store.check_pool(found.len())?;
+        match store.prepare() {
+            Err(error) if !is_disk_failure(&error) => Err(StoreError { path: folder, why: error.to_string() }),
+            Err(error) => {
+                tracing::error!(folder = %folder.display(), %error, "records cannot be written; creates are refused");
+                Ok((store, found))
+            }
+            Ok(()) => Ok((store, found)),
+        }
+    }
+
+    /// Make what a write needs: the folder, and the file that names the pool. Existing ones are checked only.
+    pub fn prepare(&self) -> io::Result<()> {
+        make_folder(&self.folder, 0o700)?;
+        check_private(&self.folder, &fs::metadata(&self.folder)?)?;
+        if fs::read_to_string(&self.pool_file).is_ok_and(|before| before == self.fingerprint) {
+            return Ok(());
+        }
+        let folder = self.pool_file.parent().unwrap_or(Path::new("/"));
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
+        file.write_all(self.fingerprint.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(&self.pool_file).map_err(|error| error.error)?;
+        sync_folder(folder)
+    }
+
+    /// The slots that have a file.
+    pub fn slots(&self) -> io::Result<BTreeSet<Slot>> {
+        let mut slots = BTreeSet::new();
+        for entry in fs::read_dir(&self.folder)? {
+            slots.extend(slot_of_file(&entry?.file_name().to_string_lossy()));
+        }
+        Ok(slots)
+    }
+
+    fn read_all(&self) -> Result<BTreeMap<Slot, StoredRecord>, StoreError> {
+        let failed =
+            |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
         let mut found = BTreeMap::new();
-        for entry in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
-            let path = entry.map_err(|error| failed(&folder, error))?.path();
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries.map_err(|error| failed(&self.folder, error))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(|error| failed(&self.folder, error))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with(TEMPORARY) {
-                fs::remove_file(&path).map_err(|error| failed(&path, error))?;
-                continue;
+                match fs::remove_file(&path) {
+                    Err(error) if !is_disk_failure(&error) => return Err(failed(&path, error)),
+                    _ => continue,
+                }
             }
-            let slot = name
-                .strip_prefix("slot-")
-                .and_then(|rest| rest.strip_suffix(".json"))
-                .and_then(|digits| digits.parse().ok())
-                .and_then(Slot::new);
-            let Some(slot) = slot else {
+            let Some(slot) = slot_of_file(name) else {
                 let why = "this file is not a record: move it away".to_owned();
                 return Err(StoreError { path, why });
             };
             found.insert(slot, read(&path, slot));
         }
-        store.check_pool(&state.join("pool.json"), pool, found.len())?;
-        Ok((store, found))
+        Ok(found)
     }
 
-    /// Make the record of a slot that has none. This is the claim: it fails if there is one.
+    /// Create the record of a slot that has none. This claims the slot: it fails if there is a record.
     ///
-    /// On disk when this returns: files that a loss of power leaves behind must be known as ours.
+    /// It is synced before this returns, so that files that a loss of power leaves behind are recognised as ours.
     pub fn claim(&self, record: &Record) -> io::Result<()> {
         self.write(record, |file, path| {
             file.as_file().sync_all()?;
             file.persist_noclobber(path).map_err(|error| error.error)?;
-            File::open(&self.folder)?.sync_all()
+            sync_folder(&self.folder)
         })
     }
 
     /// Replace the record of a slot, whole or not at all.
     ///
-    /// Not synced: what it must outlive is this process. A loss of power ends every clone, and after a boot the record of
-    /// an earlier one is reaped whatever it says, or is unreadable and treated as unfinished work.
+    /// It is not synced, because it must survive only a crash of this process. A loss of power ends every clone, and after a
+    /// boot all records of earlier boots are reaped; an unreadable one is treated as an orphan.
     pub fn save(&self, record: &Record) -> io::Result<()> {
         self.write(record, |file, path| file.persist(path).map(drop).map_err(|error| error.error))
     }
 
     /// Remove the record of a slot, after verified absence.
     pub fn remove(&self, slot: Slot) -> io::Result<()> {
-        self.hook(false);
+        self.hook(false)?;
         match fs::remove_file(self.path(slot)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        self.hook(true);
-        Ok(())
+        self.hook(true)
     }
 
-    /// Let a test watch the writes.
+    /// Let a test watch the writes and make them fail.
     #[cfg(feature = "fake-host")]
     pub fn set_hook(&self, hook: Option<WriteHook>) {
         *self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = hook;
@@ -246,56 +283,53 @@ impl Store {
         record: &Record,
         persist: impl FnOnce(tempfile::NamedTempFile, &Path) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.hook(false);
-        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
+        self.hook(false)?;
+        let make = || tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder);
+        let mut file = match make() {
+            // Somebody removed the folder. The registry writes the other records again too.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.prepare().and_then(|()| make())?,
+            made => made?,
+        };
         serde_json::to_writer_pretty(&mut file, record)?;
         file.write_all(b"\n")?;
         persist(file, &self.path(record.slot))?;
-        self.hook(true);
-        Ok(())
+        self.hook(true)
     }
 
     fn path(&self, slot: Slot) -> PathBuf {
         self.folder.join(format!("slot-{slot}.json"))
     }
 
-    fn check_pool(&self, path: &Path, pool: &Slots, records: usize) -> Result<(), StoreError> {
-        let failed = |why: String| StoreError { path: path.to_owned(), why };
-        let fingerprint = pool.fingerprint();
-        match fs::read_to_string(path) {
-            Ok(before) if before == fingerprint => return Ok(()),
-            Ok(before) if records > 0 => {
-                return Err(failed(format!(
-                    "the pool's names changed while {records} records exist, so their clones would become \
-                     invisible. Put the old [pool] settings back and destroy them first.\nbefore: {before}now: {fingerprint}"
-                )));
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error.to_string())),
-            _ => {}
+    fn check_pool(&self, records: usize) -> Result<(), StoreError> {
+        let failed = |why: String| StoreError { path: self.pool_file.clone(), why };
+        match fs::read_to_string(&self.pool_file) {
+            Ok(before) if before != self.fingerprint && records > 0 => Err(failed(format!(
+                "the pool's names changed while {records} records exist, so their clones would become invisible. \
+                 Put the old [pool] settings back and destroy them first.\nbefore: {before}now: {}",
+                self.fingerprint
+            ))),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error.to_string())),
+            _ => Ok(()),
         }
-        let write = || -> io::Result<()> {
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
-            file.write_all(fingerprint.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(path).map(drop).map_err(|error| error.error)
-        };
-        write().map_err(|error| failed(error.to_string()))
     }
 
     #[cfg(feature = "fake-host")]
-    fn hook(&self, after: bool) {
+    fn hook(&self, after: bool) -> io::Result<()> {
         let mut hook = self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(hook) = hook.as_mut() {
-            hook(after);
-        }
+        hook.as_mut().map_or(Ok(()), |hook| hook(after))
     }
 
     #[cfg(not(feature = "fake-host"))]
-    fn hook(&self, _after: bool) {}
+    fn hook(&self, _after: bool) -> io::Result<()> {
+        Ok(())
+    }
 }
 
-/// Files being written begin with this; a crash may leave one, and it means nothing.
+fn slot_of_file(name: &str) -> Option<Slot> {
+    name.strip_prefix("slot-")?.strip_suffix(".json")?.parse().ok().and_then(Slot::new)
+}
+
+/// The prefix of files that are being written. A crash may leave one, and it is removed at the next start.
 const TEMPORARY: &str = ".tmp-";
 
 fn read(path: &Path, slot: Slot) -> StoredRecord {
@@ -411,6 +445,32 @@ mod tests {
         fs::write(folder.join("notes.txt"), "mine").unwrap();
         let error = Store::open(dir.path(), &pool()).unwrap_err().to_string();
         assert!(error.contains("notes.txt") && error.contains("move it away"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_made_again_by_the_next_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let (store, _) = Store::open(&state, &pool()).unwrap();
+        store.claim(&record(1)).unwrap();
+        for gone in [state.join("records"), state.clone()] {
+            fs::remove_dir_all(gone).unwrap();
+            assert_eq!(store.slots().unwrap_err().kind(), io::ErrorKind::NotFound);
+            store.save(&record(1)).unwrap();
+            assert_eq!(store.slots().unwrap(), BTreeSet::from([record(1).slot]));
+            let (_, found) = Store::open(&state, &pool()).unwrap();
+            assert_eq!(found.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        Store::open(dir.path(), &pool()).unwrap();
+        fs::set_permissions(dir.path().join("records"), fs::Permissions::from_mode(0o770)).unwrap();
+        let error = Store::open(dir.path(), &pool()).unwrap_err().to_string();
+        assert!(error.contains("records") && error.contains("chmod go-w"), "{error}");
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct Rules {
     pub orphan_grace: Duration,
     /// How long a freed slot stays unused.
     pub quarantine: Duration,
+    /// The longest lease that a caller can get.
+    pub longest_lease: Duration,
     /// How many clones one run may take.
     pub reap_cap: usize,
 }
@@ -283,6 +285,16 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
         Some(error) => format!("its record cannot be read ({error})"),
         None => "it has no record and is provably ours".to_owned(),
     };
+    let without_record = facts.seen_for.get(&slot).copied().unwrap_or_default();
+    if without_record >= rules.longest_lease {
+        // A lease is renewed only through a record. So this needs neither the record nor the alarm about lost records.
+        return SlotAssessment {
+            state: CloneState::Orphan,
+            problem: Some(about.clone()),
+            decision: Decision::Reap(ReapReason::DeadlinePassed),
+            why: format!("{about} and has had none for as long as the longest lease, so its deadline has passed"),
+        };
+    }
     let age = [facts.seen_for.get(&slot).copied(), seen.storage.as_ref().and_then(|storage| storage.age)]
         .into_iter()
         .flatten()

@@ -293,7 +293,7 @@ impl<H: Host> Parts<H> {
         let actor = Caller::hostd("pool").actor;
         let name = |names: &SlotNames| Some(names.name.to_string());
         let work = self.reserve_member(flavor);
-        let made = self.calls.audited(&actor, Method::Create, request, work, name).await;
+        let made = self.calls.audited_create(&actor, request, work, name).await;
         let seconds = began.elapsed().as_secs_f64();
         let alarm = made.as_ref().err().map(|error| format!("the warm pool cannot be filled: {error}"));
         self.alarms.set("pool", alarm);
@@ -480,7 +480,7 @@ impl<H: Host> SlotWorker<H> {
         };
         let actor = Caller::hostd("pool").actor;
         let name = |(): &()| Some(names.name.to_string());
-        if let Err(error) = parts.calls.audited(&actor, Method::Destroy, request, work, name).await {
+        if let Err(error) = parts.calls.audited_removal(&actor, Method::Destroy, request, work, name).await {
             tracing::warn!(clone = %names.name, %error, "a member of the warm pool is not gone yet");
         }
     }

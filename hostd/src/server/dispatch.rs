@@ -312,7 +312,7 @@ impl<H: Host> Server<H> {
             Call::Discover => now(&id, &crate::api::openrpc::document()),
             Call::Status(params) if !params.checks => now(&id, &self.status(params)),
             Call::Status(params) => later(id, permit, async move {
-                let findings = server.lifecycle.host().checks().await;
+                let findings = server.lifecycle.checks().await;
                 Ok(StatusResult { findings: Some(findings), ..server.status(params) })
             }),
             Call::Create(params) => {
