@@ -7,7 +7,6 @@ use hostd::api::{
     CloneId, CloneState, CreateResult, ErrorCode, Limits, ListParams, ProgressState, ReapParams, ReapReason,
     RpcError,
 };
-use hostd::clock::Clock;
 use hostd::host::fake::{Fault, FaultKind, HostCall};
 use hostd::host::{HostErrorKind, Part};
 use hostd::lifecycle::ProgressSink;
@@ -112,29 +111,15 @@ fn what_the_timer_takes_is_audited_too() {
 }
 
 #[test]
-fn without_an_audit_line_nothing_is_done() {
-    on_paused_time(async {
-        let rig = Rig::with(|config| config.paths.audit = "/dev/full".into()).await;
-        let calls = rig.host.calls();
-        let error = rig.create("one").await.unwrap_err();
-        assert_eq!(error.code(), ErrorCode::AuditUnavailable);
-        assert!(error.to_string().contains("/dev/full"), "{error}");
-        assert_eq!(rig.reap().await.unwrap_err().code(), ErrorCode::AuditUnavailable);
-        assert_eq!(rig.host.calls(), calls, "the host was not even looked at");
-        assert!(rig.engine.status().alarms.iter().any(|alarm| alarm.contains("audit")));
-    });
-}
-
-#[test]
 fn without_a_record_nothing_is_begun() {
     on_paused_time(async {
         let rig = Rig::new().await;
-        std::fs::remove_dir_all(rig.config.paths.state.join("records")).unwrap();
+        rig.fail_record_writes();
         let error = rig.create("one").await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::StateUnavailable);
         assert!(rig.host.ours().is_empty());
         assert!(rig.list().is_empty());
-        std::fs::create_dir(rig.config.paths.state.join("records")).unwrap();
+        rig.allow_record_writes();
         rig.create("one").await.unwrap();
     });
 }
@@ -952,20 +937,5 @@ fn a_jail_that_died_by_itself_is_shown_and_left_to_its_owner() {
         assert!(rig.host.table().is_empty());
         rig.destroy(&clone).await.unwrap();
         assert!(rig.host.ours().is_empty(), "{:?}", rig.host.ours());
-    });
-}
-
-#[test]
-fn nothing_is_taken_because_the_wall_clock_jumped() {
-    on_paused_time(async {
-        let rig = Rig::new().await;
-        rig.create("a").await.unwrap();
-        let year = Duration::from_secs(365 * 86_400);
-        let wall = rig.clock.now().wall;
-        for wall in [wall + year, wall - year] {
-            rig.clock.set_wall(wall);
-            rig.engine.reconcile_now().await;
-            assert_eq!(rig.states()["browsertask001"], CloneState::Ready);
-        }
     });
 }

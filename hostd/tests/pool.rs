@@ -183,6 +183,7 @@ fn no_two_records_ever_name_one_request() {
             });
             let mut most = seen.lock().unwrap();
             *most = naming.count().max(*most);
+            Ok(())
         })));
         assert_eq!(rig.create("the-one").await.unwrap().clone.name, well);
         rig.settle().await;
@@ -657,14 +658,11 @@ fn members_are_nobodys() {
 fn a_record_that_cannot_be_written_is_no_claim() {
     on_paused_time(async {
         let mut rig = with_pool(1, |_| {}).await;
-        let records = rig.config.paths.state.join("records");
-        let hidden = rig.config.paths.state.join("elsewhere");
-        std::fs::rename(&records, &hidden).unwrap();
+        rig.fail_record_writes();
         let error = rig.create("a").await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::StateUnavailable);
         // What is on disk then is older than what was done; the next start finds nothing of that member.
         rig.settle().await;
-        std::fs::rename(&hidden, &records).unwrap();
         rig.restart().await;
         rig.settle().await;
         rig.refill().await;

@@ -1,11 +1,11 @@
-//! `reconcile`: from what is wanted and what is there to what must be done. Pure: no clock, no host,
-//! no file, so every rule can be tested as a table and `reap --dry-run` can explain every line.
+//! The planner compares what is wanted with what exists and decides what to do. It is pure: it reads no clock, host or
+//! file. So every rule is tested as a table, and `reap --dry-run` can explain every decision.
 //!
-//! A clone is taken for exactly five reasons and never because somebody is silent. Reasons that rest
-//! on the *lack* of a record are the dangerous ones (a lost or mistyped state folder makes every
-//! clone look like an orphan), so a run that would take most of the host for that reason stops with
-//! an alarm instead. Deadlines rest on the monotonic clock and are only capped for one run, because
-//! a browser must not outlive its task.
+//! A clone is reaped for exactly five reasons, and never because its caller is silent. The lack of a record is a dangerous
+//! reason: a lost or mistyped state folder makes every clone look like an orphan. So a run that would reap most of the host
+//! as orphans raises an alarm and reaps none. Deadlines use the monotonic clock and are only capped per run, because a
+//! browser must not outlive its task. A clone that has had no record for as long as the longest lease is past its deadline,
+//! whatever that was.
 
 use super::ownership::{self, Ownership};
 use super::step::{Step, same_limits};
@@ -19,28 +19,28 @@ use crate::slot::{Slot, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Everything a decision rests on.
+/// Everything that decisions depend on.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// The slots, for names.
     pub slots: &'a Slots,
-    /// What is wanted.
+    /// The records.
     pub records: &'a BTreeMap<Slot, Record>,
     /// Slots whose record cannot be read, and why.
     pub unreadable: &'a BTreeMap<Slot, String>,
-    /// What is there.
+    /// What the host shows.
     pub seen: &'a Inventory,
-    /// Since when a slot without a readable record has been seen with something in it.
+    /// How long a slot without a readable record has been seen with something in it.
     pub seen_for: &'a BTreeMap<Slot, Duration>,
-    /// Slots somebody is working on.
+    /// Slots with an operation under way.
     pub working: &'a BTreeSet<Slot>,
-    /// What the warm pool shall be; none: there is none.
+    /// What the warm pool shall be, if there is one.
     pub target: Option<&'a WarmPoolTarget>,
     /// Now.
     pub now: &'a Moment,
 }
 
-/// The numbers of the configuration that decisions rest on.
+/// The numbers of the configuration that decisions depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// How old something without a record must be.
@@ -49,14 +49,14 @@ pub struct Rules {
     pub quarantine: Duration,
     /// The longest lease that a caller can get.
     pub longest_lease: Duration,
-    /// How many clones one run may take.
+    /// How many clones one run may reap for their deadline or as orphans.
     pub reap_cap: usize,
 }
 
-/// What one look at a slot led to.
+/// The assessment of one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotAssessment {
-    /// How the clone is.
+    /// The clone's state.
     pub state: CloneState,
     /// What is wrong with it, if anything.
     pub problem: Option<String>,
@@ -71,13 +71,13 @@ pub struct SlotAssessment {
 pub enum Decision {
     /// Nothing.
     Keep,
-    /// Take it away.
+    /// Remove it.
     Reap(ReapReason),
     /// Its quarantine is over: remove the record.
     Release,
 }
 
-/// A repair that takes nothing away from a live clone.
+/// A repair. It removes nothing from a live clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// Put the firewall's rules and table back.
@@ -88,30 +88,30 @@ pub enum Repair {
     CutEgress(Slot),
     /// A live clone runs without its limits.
     SetLimits(Slot),
-    /// A member of the warm pool is not frozen: whoever wanted to take it died.
+    /// A member of the warm pool is not frozen: hostd died while a caller claimed it.
     Freeze(Slot),
-    /// A clone that somebody has is frozen.
+    /// A clone with an owner is frozen.
     Thaw(Slot),
-    /// Storage that was moved aside still has to go.
+    /// Storage that was moved aside must be destroyed.
     DestroyAside(CloneId),
 }
 
 /// What to do, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReconcilePlan {
-    /// The assessment on every slot that has a record or anything on the host.
+    /// The assessment of every slot that has a record or anything on the host.
     pub assessments: BTreeMap<Slot, SlotAssessment>,
-    /// The slots to take in this run, in this order.
+    /// The slots to reap in this run, in this order.
     pub reap: Vec<(Slot, ReapReason)>,
     /// Slots whose record goes.
     pub release: Vec<Slot>,
-    /// What to put right.
+    /// The repairs.
     pub repairs: Vec<Repair>,
-    /// Why this run took less than it could have.
+    /// Why this run reaps less than is due.
     pub alarm: Option<String>,
 }
 
-/// Compare what is wanted with what is there.
+/// Compare the records with the host.
 pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> ReconcilePlan {
     let slots: BTreeSet<Slot> = facts
         .records
@@ -146,7 +146,7 @@ pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> ReconcilePlan {
     plan
 }
 
-/// The assessment on one slot.
+/// Assess one slot.
 pub fn judge(slot: Slot, facts: &Facts<'_>, rules: &Rules) -> SlotAssessment {
     let nothing = ObservedClone::default();
     let seen = facts.seen.clones.get(&slot).unwrap_or(&nothing);
@@ -257,7 +257,7 @@ fn judge_quarantined(
     if ownership::only_dying(&mine) {
         return assessment(Decision::Keep, "it is gone, but its jail is still dying".into());
     }
-    // Nobody ever knew the address of a clone that nobody took.
+    // No caller ever knew the address of a member of the warm pool.
     let quarantine = if record.pool { Duration::ZERO } else { rules.quarantine };
     match facts.now.since(freed) {
         Some(since) if since < quarantine => {
@@ -316,8 +316,8 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
     }
 }
 
-/// Without these a clone is broken. Table and limits are repaired instead of held against it, and
-/// whether the service answers is not part of a look at the whole host.
+/// Without these parts a clone is broken. Its table entry and limits are repaired instead. Whether its service answers is
+/// not part of an inspection of the whole host.
 pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
 
 /// What a clone that should be ready lacks.
@@ -372,17 +372,19 @@ fn repairs(slot: Slot, assessment: &SlotAssessment, facts: &Facts<'_>, repairs: 
     }
 }
 
-/// Cap the number of clones taken, and refuse to empty the host for lack of records.
+/// Cap the number of clones reaped in one run, and do not empty the host for lack of records.
 ///
-/// Going on with unfinished work takes nothing from anybody, so it is neither capped nor stopped:
-/// stubborn leftovers must not keep passed deadlines from being served.
+/// Continuing unfinished work takes nothing from anybody, so it is neither capped nor stopped. Leftovers that cannot be
+/// removed do not count against the cap of passed deadlines.
 fn limit_run(plan: &mut ReconcilePlan, facts: &Facts<'_>, rules: &Rules) {
-    let orphans = plan.reap.iter().filter(|(_, reason)| *reason == ReapReason::Orphan).count();
+    // Also those whose longest lease is over: the others must not go because these do.
+    let unrecorded = |(slot, _): &&(Slot, ReapReason)| plan.assessments[slot].state == CloneState::Orphan;
+    let orphans = plan.reap.iter().filter(unrecorded).count();
     let on_host = facts.seen.clones.len();
     if orphans > rules.reap_cap / 2 && orphans * 2 > on_host {
         let alarm = format!(
             "{orphans} of {on_host} clones on this host have no record: is the state folder the right one? \
-             None of them is reaped; reap each by its name if they really have to go"
+             None is reaped before the longest lease is over; an operator can reap each by its name"
         );
         plan.keep_instead(&alarm, |_, reason| reason == ReapReason::Orphan);
         plan.alarm = Some(alarm);

@@ -120,6 +120,27 @@ impl Rig {
         self.engine = open(&self.host, &self.config, &self.clock).await;
     }
 
+    /// From now on no record can be written, as on a full disk.
+    pub fn fail_record_writes(&self) {
+        self.engine.store().set_hook(Some(Box::new(|_| Err(std::io::ErrorKind::StorageFull.into()))));
+    }
+
+    /// Records can be written again.
+    pub fn allow_record_writes(&self) {
+        self.engine.store().set_hook(None);
+    }
+
+    /// From now on the audit log cannot be written: something else has its name.
+    pub fn break_audit(&self) {
+        std::fs::remove_file(&self.config.paths.audit).unwrap();
+        std::fs::create_dir(&self.config.paths.audit).unwrap();
+    }
+
+    /// The audit log can be written again.
+    pub fn mend_audit(&self) {
+        std::fs::remove_dir(&self.config.paths.audit).unwrap();
+    }
+
     /// The machine restarts.
     pub async fn reboot(&mut self) {
         self.host.reboot();
