@@ -90,22 +90,26 @@ impl Run {
         }
     }
 
-    /// Count an error answer. Some can only be a defect.
+    /// Count an error. Each method has errors that a busy, damaged or restarting host explains; any other is a defect.
     fn refused(&self, call: &str, code: &str, message: &str) {
         count(&self.figures.refused);
         *self.refusals.lock().unwrap().entry(format!("{call} {code}")).or_default() += 1;
-        const EXPECTED: [&str; 7] = [
-            "host_full",
-            "name_taken",
-            "request_finished",
-            "incomplete",
-            "wrong_clone",
-            "host_not_ready",
-            "step_failed",
-        ];
-        if !EXPECTED.contains(&code) {
+        let expected: &[&str] = match call {
+            "browser-clone-create" => {
+                &["host_full", "request_finished", "incomplete", "host_not_ready", "step_failed"]
+            }
+            "browser-clone-destroy" => &["incomplete", "wrong_clone"],
+            _ => &[],
+        };
+        if !expected.contains(&code) {
             self.wrong(format!("{call}: {code}: {message}"));
         }
+    }
+
+    /// Whether the daemon was given enough to do for the kills to mean something.
+    fn had_work(&self, kills: u64, pool: bool) -> bool {
+        let made = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        made(&self.figures.created) > kills / 4 && (!pool || made(&self.figures.warm) > 0)
     }
 
     fn slot(&self, name: &str) -> Slot {
@@ -411,6 +415,9 @@ fn nothing_is_lost_and_nothing_is_left_with_a_warm_pool() {
     kill_and_check(lab, pool, from_env("HOSTD_KILL9_COUNT").unwrap_or(100), Duration::from_millis(150));
 }
 
+/// Clients that were unlucky with the timing get this many times the kills to make up for it.
+const MOST_ROUNDS: u64 = 4;
+
 fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
     let seed = from_env("HOSTD_KILL9_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("kill9: seed {seed}");
@@ -453,7 +460,12 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
                 client.work();
             });
         }
-        let in_start = kill_again_and_again(&lab, &run, &mut Random::new(seed), kills);
+        let mut random = Random::new(seed);
+        let (mut in_start, mut rounds) = (0, 0);
+        while rounds == 0 || (!run.had_work(kills, !pool.is_empty()) && run.sound() && rounds < MOST_ROUNDS) {
+            in_start += kill_again_and_again(&lab, &run, &mut random, kills);
+            rounds += 1;
+        }
         run.over.store(true, Ordering::Relaxed);
         in_start
     });
@@ -512,6 +524,5 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         let folder = lab.keep();
         panic!("seed {seed}, folder {}:\n{}\n\n{log}", folder.display(), wrong.join("\n"));
     }
-    assert!(number(&figures.created) > kills / 4, "the daemon was given too little to do");
-    assert!(pool.is_empty() || number(&figures.warm) > 0, "nobody took anything from the pool");
+    assert!(run.had_work(kills, !pool.is_empty()), "the daemon was given too little to do in {MOST_ROUNDS} rounds");
 }

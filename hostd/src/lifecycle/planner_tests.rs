@@ -522,7 +522,8 @@ fn no_alarm_keeps_a_clone_longer_than_the_longest_lease() {
     host.show(2, whole(id('b'))).storage.as_mut().unwrap().identity = Identity::Foreign("by hand".into());
     let seen = host.seen.clones.get_mut(&slot(2)).unwrap();
     (seen.network, seen.jail) = (None, None);
-    assert_eq!(host.plan().reap, [], "something foreign has no deadline");
+    let plan = host.plan();
+    assert!(!plan.reap.iter().any(|(due, _)| *due == slot(2)), "something foreign has no deadline");
 }
 
 /// A warm pool of one, and a member of it as it should be.

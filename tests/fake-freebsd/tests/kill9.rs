@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 const CLIENTS: u64 = 3;
 const CLONES_PER_CLIENT: usize = 2;
 const FOR_EVER: u64 = 86_400;
+/// Clients that found the host full of unfinished clones get this many times the kills to make up for it.
+const MOST_ROUNDS: u64 = 4;
 
 /// A small generator of numbers that repeats itself for the same seed (splitmix64).
 struct Random(u64);
@@ -67,6 +69,11 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 impl Run<'_> {
+    /// Whether the daemon was given enough to do for the kills to mean something.
+    fn had_work(&self, kills: u64) -> bool {
+        self.figures.created.load(Ordering::Relaxed) > kills / 8
+    }
+
     fn wrong(&self, what: String) {
         self.wrong.lock().unwrap().push(what);
     }
@@ -130,16 +137,7 @@ impl Client<'_> {
                     .unwrap()
                     .entry(format!("{method} {}", refused.code))
                     .or_default() += 1;
-                const EXPECTED: [&str; 7] = [
-                    "host_full",
-                    "name_taken",
-                    "request_finished",
-                    "incomplete",
-                    "wrong_clone",
-                    "host_not_ready",
-                    "step_failed",
-                ];
-                if !EXPECTED.contains(&refused.code.as_str()) {
+                if !expected(method).contains(&refused.code.as_str()) {
                     self.run.wrong(format!("{method}: {refused:?}"));
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -242,6 +240,17 @@ impl Client<'_> {
     }
 }
 
+/// The errors of a method that a busy, damaged or restarting host explains. Any other is a defect.
+fn expected(method: &str) -> &'static [&'static str] {
+    match method {
+        "browser-clone-create" => {
+            &["host_full", "request_finished", "incomplete", "host_not_ready", "step_failed"]
+        }
+        "browser-clone-destroy" => &["incomplete", "wrong_clone"],
+        _ => &[],
+    }
+}
+
 /// Ends the clients' work, also when the test fails.
 struct Over<'a>(&'a AtomicBool);
 
@@ -334,7 +343,13 @@ fn nothing_is_lost_and_nothing_is_left() {
                 });
             }
             let _over = Over(&run.over);
-            kill_again_and_again(&run, &mut Random(seed), kills)
+            let mut random = Random(seed);
+            let (mut in_start, mut rounds) = (0, 0);
+            while rounds == 0 || (!run.had_work(kills) && run.sound() && rounds < MOST_ROUNDS) {
+                in_start += kill_again_and_again(&run, &mut random, kills);
+                rounds += 1;
+            }
+            in_start
         });
         let wrong = std::mem::take(&mut *run.wrong.lock().unwrap());
         assert!(wrong.is_empty(), "seed {seed}: {}\n{}", wrong.join("\n"), lab.log());
@@ -374,6 +389,6 @@ fn nothing_is_lost_and_nothing_is_left() {
             figure(&run.figures.cut),
         );
         println!("kill9: FreeBSD: refusals {:?}", run.refusals.lock().unwrap());
-        assert!(figure(&run.figures.created) > kills / 8, "the daemon was given too little to do");
+        assert!(run.had_work(kills), "the daemon was given too little to do in {MOST_ROUNDS} rounds");
     });
 }
