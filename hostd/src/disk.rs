@@ -8,8 +8,7 @@ use std::path::Path;
 /// Whether the disk is the problem: full, over quota, read-only or failing. hostd continues without such a disk, because
 /// clones must go at their deadline. Every other error is a mistake that an operator has to correct.
 pub(crate) fn is_disk_failure(error: &io::Error) -> bool {
-    let kinds =
-        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::ReadOnlyFilesystem];
+    let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::ReadOnlyFilesystem];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(libc::EIO)
 }
 

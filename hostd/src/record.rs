@@ -184,7 +184,9 @@ impl Store {
         let found = store.read_all()?;
         store.check_pool(found.len())?;
         match store.prepare() {
-            Err(error) if !is_disk_failure(&error) => Err(StoreError { path: folder, why: error.to_string() }),
+            Err(error) if !is_disk_failure(&error) => {
+                Err(StoreError { path: folder, why: error.to_string() })
+            }
             Err(error) => {
                 tracing::error!(folder = %folder.display(), %error, "records cannot be written; creates are refused");
                 Ok((store, found))

@@ -60,6 +60,24 @@ fn a_create_needs_its_audit_line_and_a_removal_does_not() {
 }
 
 #[test]
+fn refused_removals_have_one_audit_line_together() {
+    on_paused_time(async {
+        let rig = Rig::new().await;
+        let clone = rig.create("one").await.unwrap().clone;
+        for _ in 0..100 {
+            let denied = rig.engine.destroy(&caller(1001), params(&clone), None).await.unwrap_err();
+            assert_eq!(denied.code(), ErrorCode::Denied);
+        }
+        rig.engine.reconcile_now().await;
+        let text = std::fs::read_to_string(&rig.config.paths.audit).unwrap();
+        assert_eq!(text.lines().count(), 3, "{text}");
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!((&last["phase"], &last["count"]), (&"refused".into(), &100.into()));
+        assert_eq!((&last["result"], &last["actor"]["peer"]["uid"]), (&"denied".into(), &1001.into()));
+    });
+}
+
+#[test]
 fn records_that_are_gone_are_written_again() {
     on_paused_time(async {
         let mut rig = Rig::new().await;
@@ -204,7 +222,8 @@ fn unfinished_creates_are_rolled_back_in_parallel_and_bounded() {
         }
         for entry in std::fs::read_dir(rig.config.paths.state.join("records")).unwrap() {
             let path = entry.unwrap().path();
-            let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let mut record: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
             record["phase"] = "creating".into();
             std::fs::write(&path, record.to_string()).unwrap();
         }

@@ -524,5 +524,8 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         let folder = lab.keep();
         panic!("seed {seed}, folder {}:\n{}\n\n{log}", folder.display(), wrong.join("\n"));
     }
-    assert!(run.had_work(kills, !pool.is_empty()), "the daemon was given too little to do in {MOST_ROUNDS} rounds");
+    assert!(
+        run.had_work(kills, !pool.is_empty()),
+        "the daemon was given too little to do in {MOST_ROUNDS} rounds"
+    );
 }

@@ -55,7 +55,8 @@ fn home_on_disk(lab: &Lab, more: &[&str]) -> (Home, Disk) {
     ];
     // A path that the test gives is used instead.
     let key = |setting: &str| setting.split('=').next().map(str::to_owned);
-    let paths = paths.iter().map(String::as_str).filter(|path| more.iter().all(|other| key(other) != key(path)));
+    let paths =
+        paths.iter().map(String::as_str).filter(|path| more.iter().all(|other| key(other) != key(path)));
     let settings: Vec<&str> = paths.chain(more.iter().copied()).collect();
     (home(lab, &settings), disk)
 }
@@ -68,7 +69,8 @@ struct Running {
 
 impl Running {
     async fn start(client: &Client, home: &Home, disk: &Disk, id: &str, seconds: u64) -> Running {
-        let clone = made_as(client, CreateParams { deadline_seconds: Some(seconds), ..create(id) }, home).await;
+        let clone =
+            made_as(client, CreateParams { deadline_seconds: Some(seconds), ..create(id) }, home).await;
         let folder = disk.0.join("state/run").join(clone.name.as_str());
         let processes: Vec<u32> = lab::processes(&folder).into_keys().collect();
         assert!(processes.len() > 2, "a browser has processes");
@@ -101,7 +103,9 @@ async fn creates_are_refused(daemon: &Daemon, expected: &[&str]) {
 /// Every line is whole.
 fn audit_lines(path: &Path) -> Vec<serde_json::Value> {
     let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 #[test]

@@ -65,6 +65,8 @@ enum Event {
     RemakeTemplate,
     KillBrowser(u16),
     SetFrozen(u16, bool),
+    /// From now on nothing can be written, or everything again. A restart finds a disk that works.
+    FullDisk(bool),
 }
 
 fn any_call() -> impl Strategy<Value = Call> {
@@ -131,6 +133,17 @@ fn any_event_with_pool() -> impl Strategy<Value = Event> {
         1 => Just(Event::RemakeTemplate),
         2 => slots().prop_map(Event::KillBrowser),
         2 => (slots(), any::<bool>()).prop_map(|(slot, frozen)| Event::SetFrozen(slot, frozen)),
+    ]
+}
+
+/// What also happens to a host whose disk is full at times.
+fn any_event_with_full_disk() -> impl Strategy<Value = Event> {
+    let late =
+        prop_oneof![Just(8), Just(40)].prop_map(|seconds| FaultKind::Late(Duration::from_secs(seconds)));
+    prop_oneof![
+        40 => any_event(),
+        5 => any::<bool>().prop_map(Event::FullDisk),
+        3 => (0..HostCall::ALL.len(), late, 1..3u8).prop_map(|(call, kind, times)| Event::Fault(call, kind, times)),
     ]
 }
 
@@ -215,6 +228,8 @@ impl World {
             Event::RemakeTemplate => rig.host.remake_template(&rig.config.host.snapshot),
             Event::KillBrowser(number) => rig.host.kill_browser(slot(number)),
             Event::SetFrozen(number, frozen) => rig.host.set_frozen(slot(number), frozen),
+            Event::FullDisk(true) => rig.fail_record_writes(),
+            Event::FullDisk(false) => rig.allow_record_writes(),
             Event::LoseState => {
                 std::fs::remove_dir_all(rig.config.paths.state.join("records")).unwrap();
                 self.promised.clear();
@@ -366,6 +381,18 @@ impl World {
         assert_eq!(self.rig.host.foreign(), self.foreign, "something foreign was touched");
     }
 
+    /// After a turn of the timer on a host that does what it is told, no clone is past its deadline.
+    fn check_deadlines(&self) {
+        let list = self.rig.list();
+        let now = self.rig.clock.now().mono;
+        for (id, promised) in self.promised.iter().filter(|(_, promised)| promised.until <= now) {
+            let there = list.get(&promised.name).filter(|clone| clone.clone_id.as_ref() == Some(id));
+            let alive =
+                there.is_some_and(|clone| matches!(clone.state, CloneState::Ready | CloneState::Broken));
+            assert!(!alive, "{} outlives its deadline: {there:?}", promised.name);
+        }
+    }
+
     /// What holds after the host was looked at.
     fn check_after_tick(&self) {
         let list = self.rig.list();
@@ -384,6 +411,7 @@ impl World {
             self.rig.restart().await;
         }
         let rig = &self.rig;
+        rig.allow_record_writes();
         rig.host.clear_faults();
         rig.host.restore_rules();
         for number in 1..=SLOTS {
@@ -443,8 +471,12 @@ fn run(events: Vec<Event>, pool: u16) {
         for event in events {
             // A look says nothing of a slot that is being worked on, as by the end of a member that was not fit to be taken.
             let looks = matches!(event, Event::Tick) && world.rig.engine.status().operations == 0;
+            let obeys = matches!(event, Event::Tick) && !world.rig.host.has_faults();
             world.apply(event).await;
             world.check();
+            if obeys {
+                world.check_deadlines();
+            }
             if looks && world.rig.engine.status().alarms.is_empty() {
                 world.check_after_tick();
             }
@@ -463,6 +495,11 @@ proptest! {
 
     #[test]
     fn a_host_keeps_its_promises(events in prop::collection::vec(any_event(), 1..50)) {
+        run(events, 0);
+    }
+
+    #[test]
+    fn a_host_with_a_full_disk_keeps_its_promises(events in prop::collection::vec(any_event_with_full_disk(), 1..50)) {
         run(events, 0);
     }
 

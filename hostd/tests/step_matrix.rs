@@ -136,9 +136,7 @@ impl Operation {
                 | Operation::Rollback
                 | Operation::RollbackAtOnce
                 | Operation::Claim(_)
-                | Operation::Evict => {
-                    engine.create(&rig::caller(1000), self.victim(), None).await.is_ok()
-                }
+                | Operation::Evict => engine.create(&rig::caller(1000), self.victim(), None).await.is_ok(),
                 Operation::Refill(_) => engine.refill_now().await.is_ok(),
                 Operation::Drain(_) => {
                     engine.reconcile_now().await;
@@ -163,7 +161,10 @@ impl Operation {
 
     /// Whether it destroys the victim.
     fn removes(self) -> bool {
-        matches!(self, Operation::Destroy | Operation::DestroyBesidePool | Operation::Reap | Operation::Drain(_))
+        matches!(
+            self,
+            Operation::Destroy | Operation::DestroyBesidePool | Operation::Reap | Operation::Drain(_)
+        )
     }
 
     /// Everything settles, and the warm pool is filled again.
@@ -308,7 +309,8 @@ fn every_single_write_of_a_record_fails() {
             let (_, writes) = measure(operation).await;
             for write in 1..=writes {
                 for (when, restart) in [(When::Before, false), (When::After, false), (When::Before, true)] {
-                    let context = format!("{operation:?}: write {write} of {writes} fails {when:?}, restart {restart}");
+                    let context =
+                        format!("{operation:?}: write {write} of {writes} fails {when:?}, restart {restart}");
                     let (mut rig, clone) = operation.prepare().await;
                     let mut number = 0;
                     rig.engine.store().set_hook(Some(Box::new(move |after| {
@@ -346,7 +348,8 @@ fn removing_works_while_nothing_can_be_written() {
                     None => rig.members().remove(0),
                 };
                 let left = |rig: &Rig| -> Vec<String> {
-                    let mentions = |object: &String| object.split([' ', '/']).any(|word| word == name.as_str());
+                    let mentions =
+                        |object: &String| object.split([' ', '/']).any(|word| word == name.as_str());
                     rig.host.ours().into_iter().filter(mentions).collect()
                 };
                 rig.fail_record_writes();

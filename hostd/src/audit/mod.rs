@@ -70,12 +70,15 @@ pub struct Outcome {
     pub seconds: f64,
 }
 
+/// The number of refused calls by caller, method and error. Callers beyond the limit are counted as one.
+type Refusals = BTreeMap<(Option<Actor>, Method, &'static str), u64>;
+
 /// The log.
 #[derive(Debug)]
 pub struct Audit {
     path: PathBuf,
     log: Mutex<Log>,
-    refusals: Mutex<BTreeMap<(Option<Actor>, Method, &'static str), u64>>,
+    refusals: Mutex<Refusals>,
     calls: AtomicU64,
 }
 

@@ -141,7 +141,8 @@ fn a_removal_is_not_kept_back_and_its_lines_are_written_later_in_order() {
     mend_log(&path);
     // The next line of anything comes after those that wait.
     audit.before(&caller(), Method::Reap, &json!({})).unwrap();
-    let found: Vec<_> = lines(&path).iter().map(|line| (line["call"].clone(), line["phase"].clone())).collect();
+    let found: Vec<_> =
+        lines(&path).iter().map(|line| (line["call"].clone(), line["phase"].clone())).collect();
     let expected = [(json!(3), json!("before")), (json!(3), json!("after")), (json!(4), json!("before"))];
     assert_eq!(found, expected);
     assert_eq!(audit.waiting(), (0, 0));

@@ -23,20 +23,26 @@ impl<H: Host> Parts<H> {
         slot.ok_or_else(|| unknown_name(name.as_str(), &self.slots))
     }
 
-    /// Destroy a clone; absent is success. Its owner and operators may.
+    /// The slot of a clone that this caller may destroy: its owner and operators may.
+    pub(super) fn may_destroy(&self, caller: &Caller, name: &CloneName) -> Result<Slot, RpcError> {
+        let slot = self.slot_of(name)?;
+        let owner = self.registry.record(slot).map(|record| record.owner_uid);
+        if !caller.operator && owner.is_some_and(|owner| owner != caller.uid) {
+            let message = format!("{name} belongs to another user");
+            let error = RpcError::new(ErrorCode::Denied, message, "its owner or an operator can destroy it");
+            return Err(error.about(name));
+        }
+        Ok(slot)
+    }
+
+    /// Destroy a clone; absent is success.
     pub(super) async fn destroy(
         self: &Arc<Self>,
         caller: &Caller,
         params: DestroyParams,
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
-        let slot = self.slot_of(&params.name)?;
-        let owner = self.registry.record(slot).map(|record| record.owner_uid);
-        if !caller.operator && owner.is_some_and(|owner| owner != caller.uid) {
-            let message = format!("{} belongs to another user", params.name);
-            let error = RpcError::new(ErrorCode::Denied, message, "its owner or an operator can destroy it");
-            return Err(error.about(&params.name));
-        }
+        let slot = self.may_destroy(caller, &params.name)?;
         let message = SlotMessage::Destroy { params: Box::new(params), operator: caller.operator };
         match self.send(slot, message, progress).await.map_err(|_| operation_died())? {
             SlotReply::Destroyed(result) => result,

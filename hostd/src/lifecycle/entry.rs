@@ -10,7 +10,8 @@ use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
 use crate::api::{
     CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, EgressHealth, ErrorCode, Finding,
-    ForceUnmountParams, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams, ReapResult, RpcError,
+    ForceUnmountParams, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams,
+    ReapResult, RpcError,
 };
 use crate::audit::{Actor, Audit};
 use crate::clock::Clock;
@@ -180,6 +181,9 @@ impl<H: Host> Lifecycle<H> {
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
         let span = timing::operation("destroy", params.name.as_str());
+        if let Err(error) = self.parts.may_destroy(caller, &params.name) {
+            return Err(self.refuse(caller, Method::Destroy, error));
+        }
         let request = to_json(&params);
         let name = |result: &DestroyResult| Some(result.name.to_string());
         let work = self.parts.destroy(caller, params, progress);
@@ -193,6 +197,9 @@ impl<H: Host> Lifecycle<H> {
         params: ReapParams,
         progress: Option<ProgressSink>,
     ) -> Result<ReapResult, RpcError> {
+        if let Some(Err(error)) = params.name.as_ref().map(|name| self.parts.slot_of(name)) {
+            return Err(self.refuse(caller, Method::Reap, error));
+        }
         let (request, dry_run) = (to_json(&params), params.dry_run);
         let work = self.parts.reap(caller, params, progress);
         match dry_run {
@@ -208,10 +215,20 @@ impl<H: Host> Lifecycle<H> {
         params: ForceUnmountParams,
         progress: Option<ProgressSink>,
     ) -> Result<ForceUnmountResult, RpcError> {
+        if let Err(error) = self.parts.slot_of(&params.name) {
+            return Err(self.refuse(caller, Method::ForceUnmount, error));
+        }
         let request = to_json(&params);
         let name = |result: &ForceUnmountResult| Some(result.name.to_string());
         let work = self.parts.force_unmount(params, progress);
         self.remove(caller, Method::ForceUnmount, request, work, name).await
+    }
+
+    /// A call that is refused before it changes anything: counted, and summarised in the audit log.
+    fn refuse(&self, caller: &Caller, method: Method, error: RpcError) -> RpcError {
+        self.refused(caller, method, error.code());
+        self.parts.metrics.operation(method, error.code().word());
+        error
     }
 
     /// A caller's removal: counted, and audited before and after.

@@ -292,7 +292,9 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
             state: CloneState::Orphan,
             problem: Some(about.clone()),
             decision: Decision::Reap(ReapReason::DeadlinePassed),
-            why: format!("{about} and has had none for as long as the longest lease, so its deadline has passed"),
+            why: format!(
+                "{about} and has had none for as long as the longest lease, so its deadline has passed"
+            ),
         };
     }
     let age = [facts.seen_for.get(&slot).copied(), seen.storage.as_ref().and_then(|storage| storage.age)]

@@ -58,7 +58,12 @@ impl Host {
             working: BTreeSet::new(),
             target: None,
             now,
-            rules: Rules { orphan_grace: GRACE, quarantine: QUARANTINE, longest_lease: LONGEST_LEASE, reap_cap: 10 },
+            rules: Rules {
+                orphan_grace: GRACE,
+                quarantine: QUARANTINE,
+                longest_lease: LONGEST_LEASE,
+                reap_cap: 10,
+            },
         }
     }
 

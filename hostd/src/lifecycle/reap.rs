@@ -132,7 +132,8 @@ impl<H: Host> Parts<H> {
         match self.registry.unsaved().await {
             Ok(slots) if slots.is_empty() => self.state_written(&Ok(())),
             Ok(slots) => {
-                let sent = slots.into_iter().filter_map(|slot| self.send_if_idle(slot, SlotMessage::WriteRecord));
+                let sent =
+                    slots.into_iter().filter_map(|slot| self.send_if_idle(slot, SlotMessage::WriteRecord));
                 join_all(sent.collect::<Vec<_>>()).await;
             }
             Err(error) => self.state_written(&Err(error)),
@@ -156,10 +157,9 @@ impl<H: Host> Parts<H> {
     pub(super) fn until_next_turn(&self) -> Duration {
         let (now, interval) = (self.clock.now(), self.interval());
         let state = self.registry.read();
-        let ready = state
-            .records
-            .values()
-            .filter(|record| matches!(record.phase, Phase::Ready { .. }) && !self.reaping.contains(record.slot));
+        let ready = state.records.values().filter(|record| {
+            matches!(record.phase, Phase::Ready { .. }) && !self.reaping.contains(record.slot)
+        });
         let next = ready.filter_map(|record| now.until(&record.deadline)).min().unwrap_or(interval);
         next.clamp(SHORTEST_SLEEP, interval.max(SHORTEST_SLEEP))
     }

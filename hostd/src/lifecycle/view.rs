@@ -3,9 +3,7 @@
 use super::entry::{Caller, LifecycleStatus};
 use super::parts::Parts;
 use super::registry::RegistryState;
-use crate::api::{
-    CloneInfo, CloneState, Finding, ListParams, ListResult, PoolMember, PoolStatus, Severity,
-};
+use crate::api::{CloneInfo, CloneState, Finding, ListParams, ListResult, PoolMember, PoolStatus, Severity};
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;

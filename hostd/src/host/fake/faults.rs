@@ -166,6 +166,10 @@ impl FaultBook {
         self.crash = None;
     }
 
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }

@@ -99,9 +99,11 @@ impl FakeHost {
         }
         let result = match entered.planned.fault {
             Some(FaultKind::Lie) => Ok(lie),
-            Some(FaultKind::Half) => self
-                .transact(|world| begin(world, &subject))
-                .and(Err(injected(call, slot, HostErrorKind::Failed))),
+            Some(FaultKind::Half) => self.transact(|world| begin(world, &subject)).and(Err(injected(
+                call,
+                slot,
+                HostErrorKind::Failed,
+            ))),
             Some(FaultKind::Twice) => match self.transactions(&subject, begin, complete).await {
                 Ok(_) => self.transactions(&subject, begin, complete).await,
                 Err(error) => Err(error),
@@ -299,7 +301,8 @@ impl Host for FakeHost {
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
         let (slot, subject) = (Some(names.slot), (names.clone(), how));
-        let deepest = |world: &mut World, (names, how): &(SlotNames, Unmount)| world.begin_unmount(names, *how);
+        let deepest =
+            |world: &mut World, (names, how): &(SlotNames, Unmount)| world.begin_unmount(names, *how);
         let all = |world: &mut World, (names, how): &(SlotNames, Unmount)| world.unmount(names, *how);
         self.effect(HostCall::Unmount, slot, subject, deepest, all, ()).await
     }

@@ -107,6 +107,11 @@ impl FakeHost {
         lock(&self.state.faults).inject(fault);
     }
 
+    /// Whether an injected fault has not occurred yet.
+    pub fn has_faults(&self) -> bool {
+        lock(&self.state.faults).has_faults()
+    }
+
     /// Remove all faults and crashes that have not occurred yet.
     pub fn clear_faults(&self) {
         lock(&self.state.faults).clear();
