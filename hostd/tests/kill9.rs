@@ -1,14 +1,12 @@
 //! `kill -9` at any moment loses nothing and leaves nothing.
 //!
-//! The real daemon runs on the fake host. Clients create, renew, destroy and reap without pause,
-//! while the daemon is killed and started again on the same state folder, over and over, also in the
-//! middle of its start. Nobody tells the clients; they only see connections break. In the end
-//! everything is destroyed, and then nothing may be left.
+//! The real daemon runs on the fake host. Clients create, renew, destroy and reap without pause, while the daemon is killed
+//! and restarted on the same state folder many times, also during its start. The clients only see broken connections. At
+//! the end everything is destroyed, and nothing may be left.
 //!
-//! The same again with a warm pool, which is drained when the daemon is stopped in the end.
+//! A second test does the same with a warm pool, which is drained when the daemon is stopped at the end.
 //!
-//! `HOSTD_KILL9_COUNT` sets the number of kills, `HOSTD_KILL9_SEED` repeats a run's random choices
-//! (not its timing).
+//! `HOSTD_KILL9_COUNT` sets the number of kills. `HOSTD_KILL9_SEED` repeats a run's random choices, but not its timing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,12 +26,12 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 4;
 const SLOTS: u16 = 24;
-/// No client keeps more, so that there is always a slot to be had.
+/// No client keeps more, so that a slot is always free.
 const CLONES_PER_CLIENT: usize = 3;
-/// A clone's life when it must not pass during the test.
+/// A deadline that does not pass during the test.
 const FOR_EVER: u64 = 86_400;
 
-/// Clones that a client was given and nobody has asked to destroy: they must be there.
+/// Clones that a client got and that nobody has asked to destroy. They must exist.
 type Live = BTreeMap<String, String>;
 
 #[derive(Default)]
@@ -82,7 +80,7 @@ impl Run {
         self.wrong.lock().unwrap().is_empty()
     }
 
-    /// A clone was given to a client. Its slot cannot be anybody else's.
+    /// A client got a clone. No other live clone may have its slot.
     fn given(&self, name: &str, clone_id: &str) {
         let before = self.live().insert(name.to_owned(), clone_id.to_owned());
         if before.as_ref().is_some_and(|before| before != clone_id) {
@@ -117,7 +115,7 @@ impl Run {
     }
 }
 
-/// One client: what it has, and what it asked for and was not answered.
+/// One client: its clones, and its calls that were not answered.
 struct Client<'a> {
     run: &'a Run,
     random: Random,
@@ -151,12 +149,12 @@ impl Client<'_> {
         }
     }
 
-    /// How many clones may be there because of it.
+    /// How many clones may exist because of it.
     fn mine(&self) -> usize {
         self.have.len() + self.unanswered.len() + self.unfinished.len()
     }
 
-    /// One call. `None`: the daemon went away before it answered.
+    /// One call. `None`: the daemon died before it answered.
     fn call(&mut self, method: &str, params: Value) -> Option<Result<Value, String>> {
         if self.wire.is_none() {
             match Wire::connect(&self.run.socket) {
@@ -172,7 +170,7 @@ impl Client<'_> {
             Ok(result) => Some(Ok(result)),
             Err(CallError::Refused(Refused { code, message, .. })) => {
                 self.run.refused(method, &code, &message);
-                // Pressing on at once would only be refused again.
+                // The next call would be refused as well.
                 std::thread::sleep(Duration::from_millis(5));
                 Some(Err(code))
             }
@@ -210,7 +208,7 @@ impl Client<'_> {
         if result["clone"]["launch"] == "warm" && result["renewed"] == false {
             count(&self.run.figures.warm);
         }
-        // Its deadline takes a short one; nobody may rely on it.
+        // One with a short deadline is reaped during the test, so it is not expected to live.
         if !short {
             self.run.given(&name, &clone_id);
             self.have.push(Clone { request, name, clone_id });
@@ -248,7 +246,7 @@ impl Client<'_> {
         let params = json!({"name": clone.name, "clone_id": clone.clone_id});
         match self.call("browser-clone-destroy", params) {
             Some(Ok(_)) => count(&self.run.figures.destroyed),
-            // The first call got through before the daemon died, and the slot has its next clone by now.
+            // The first call succeeded before the daemon died, and the slot has its next clone by now.
             Some(Err(code)) if code == "wrong_clone" && repeated => {}
             Some(Err(code)) if code == "wrong_clone" => {
                 self.run.wrong(format!("{} was live as {} and is not", clone.name, clone.clone_id));
@@ -257,7 +255,7 @@ impl Client<'_> {
         }
     }
 
-    /// What a host does to those who clean up.
+    /// Make the destroy of this slot difficult.
     fn make_it_hard(&mut self, slot: Slot) {
         let world = &self.run.world;
         match self.random.below(12) {
@@ -281,8 +279,8 @@ impl Client<'_> {
     }
 }
 
-/// Every clone that a client has must be listed as it was given. Those that a client began to destroy
-/// while we looked are not held against the daemon.
+/// Every clone of a client must be listed as ready, with its identity. Clones that a client began to destroy during this
+/// check are left out.
 fn check_live(run: &Run) {
     let before = run.live().clone();
     let Ok(mut wire) = Wire::connect(&run.socket) else { return };
@@ -313,7 +311,7 @@ fn start(lab: &Lab, run: &Run) -> Option<Daemon> {
     }
 }
 
-/// Kill and start again; answers how many kills struck before the daemon took connections.
+/// Kill and restart. Returns how many kills came before the daemon accepted connections.
 fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -> u64 {
     let mut in_start = 0;
     for _ in 0..kills {
@@ -335,8 +333,8 @@ fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -
     in_start
 }
 
-/// What is neither ready nor foreign goes without anybody asking for it. A clone that its client damaged, to make its
-/// destroy hard, and could not destroy any more because of the last kill, is broken and rightly waits for its owner.
+/// Everything that is neither ready nor foreign is removed without a call. An exception is a clone that its client damaged
+/// to make its destroy difficult, and could not destroy because of the last kill. It is broken and waits for its owner.
 fn settle(run: &Run) {
     let mut left = Value::Null;
     let settled = wait_for(|| {
@@ -356,7 +354,7 @@ fn settle(run: &Run) {
     }
 }
 
-/// The pool is full again some time after the last kill, and drained when the daemon is asked to stop.
+/// After the last kill the pool is filled again, and it is drained when the daemon stops.
 fn stop_with_pool(lab: &Lab, run: &Run) {
     let Some(daemon) = start(lab, run) else { return };
     let full = wait_for(|| {
@@ -391,7 +389,7 @@ fn destroy_all(run: &Run) {
             left = true;
             if !clone["clone_id"].is_null() {
                 let params = json!({"name": clone["name"], "clone_id": clone["clone_id"]});
-                // What cannot be finished now is gone on with by the reaper, and listed again.
+                // What is not finished now is continued by the reaper and listed again.
                 let _ = wire.call("browser-clone-destroy", params);
             }
         }
@@ -437,7 +435,7 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         figures: Figures::default(),
         over: AtomicBool::new(false),
         pause,
-        // Time for the pool to be filled and taken from.
+        // Long enough for the pool to be filled and used.
         life: if pool.is_empty() { Duration::from_millis(600) } else { Duration::from_millis(1200) },
     };
 
@@ -474,7 +472,7 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         stop_with_pool(&lab, &run);
         lab.change_config(pool, "");
     }
-    // The last start: what is live is still there, and everything else goes.
+    // The last start: live clones still exist, and everything else is removed.
     let daemon = start(&lab, &run);
     check_live(&run);
     let live = run.live().len();

@@ -1,4 +1,4 @@
-//! The warm pool on the fake host: what a claim is, and everything that can come between.
+//! The warm pool on the fake host: claims, and everything that can interfere with them.
 #![allow(clippy::unwrap_used)]
 
 mod rig;
@@ -156,7 +156,7 @@ fn a_member_whose_browser_died_is_passed_over() {
             let taken = rig.create("a").await.unwrap();
             assert_eq!(launch(&taken), if basic { Launch::Basic } else { Launch::Warm });
             assert_ne!(taken.clone.name, rig.engine.slots().name(dead));
-            // The dead one goes by itself.
+            // The dead one is drained.
             rig.settle().await;
             assert!(rig.members().is_empty());
             assert_eq!(rig.check_settled("the dead one is gone"), 1);
@@ -241,7 +241,7 @@ fn a_claim_races_a_drain() {
             let member = rig.list().into_values().next().unwrap();
             let drain = async {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                // Fails when the claim was first: then it is somebody's, and the operator meant the member.
+                // It fails if the claim came first: the clone has an owner then, and the operator meant the member.
                 let _ = rig.engine.destroy(&operator(), params(&member), None).await;
             };
             let claim = async {
@@ -661,7 +661,7 @@ fn a_record_that_cannot_be_written_is_no_claim() {
         rig.fail_record_writes();
         let error = rig.create("a").await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::StateUnavailable);
-        // What is on disk then is older than what was done; the next start finds nothing of that member.
+        // The record on disk is older than what was done. The next start finds nothing of that member on the host.
         rig.settle().await;
         rig.restart().await;
         rig.settle().await;

@@ -20,19 +20,19 @@ enum Operation {
     CreateAtOnce,
     Destroy,
     Reap,
-    /// A create whose last step fails, so that everything made before has to go again.
+    /// A create whose last step fails, so that everything that was made is rolled back.
     Rollback,
     /// The same on a host that makes parts at the same time.
     RollbackAtOnce,
-    /// A create that takes a member of this flavour from the warm pool.
+    /// A create that claims a member of this flavour.
     Claim(Flavor),
     /// A member of this flavour is made.
     Refill(Flavor),
-    /// A member that is too old is taken away.
+    /// A member that is too old is drained.
     Drain(Flavor),
     /// A destroy beside a full warm pool.
     DestroyBesidePool,
-    /// A create that no member fits, when the warm pool has the last place.
+    /// A create that no member fits, on a host that is full because of the warm pool.
     Evict,
 }
 
@@ -53,7 +53,7 @@ const OPERATIONS: [Operation; 14] = [
     Operation::Evict,
 ];
 
-/// When a member is too old: after everything that settling takes, and before the neighbour's deadline.
+/// The age at which a member is drained: longer than settling takes, and before the neighbour's deadline.
 const MAX_AGE: u64 = 1200;
 
 impl Operation {
@@ -67,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// The state of things before the operation: one neighbour that must not be harmed, and its clone.
+    /// The host before the operation, with a neighbour that must not be harmed. Returns the clone to operate on.
     async fn prepare(self) -> (Rig, Option<CloneInfo>) {
         let rig = Rig::with(|config| {
             config.pool.flavors = self.pool().into_iter().collect();
@@ -176,7 +176,7 @@ impl Operation {
         }
     }
 
-    /// What is allowed at the end: nothing of the victim, unless a death kept the operation from counting.
+    /// What is allowed at the end: nothing of the victim, unless the process died before the operation was recorded.
     fn check(self, rig: &Rig, died: bool, context: &str) {
         let clones = rig.check_settled(context);
         let list = rig.list();
@@ -193,7 +193,7 @@ impl Operation {
             Operation::Refill(_) | Operation::Drain(_) => 1,
         };
         assert!(clones <= most, "{context}: {list:?}");
-        // With the last place taken there is none for the pool.
+        // A full host has no room for the pool.
         let full = self == Operation::Evict && clones == 2;
         let members = usize::from(self.pool().is_some() && !full);
         assert_eq!(rig.members().len(), members, "{context}: {list:?}");
@@ -335,7 +335,7 @@ fn every_single_write_of_a_record_fails() {
     });
 }
 
-/// A full disk: neither records nor audit lines can be written while something is removed, and after a restart either.
+/// A full disk: neither records nor audit lines can be written, before and after a restart. Removing works all the same.
 #[test]
 fn removing_works_while_nothing_can_be_written() {
     rig::runtime().block_on(async {

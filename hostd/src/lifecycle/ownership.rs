@@ -1,17 +1,18 @@
-//! Which of the things seen in a slot may be removed.
+//! Decides which of the objects in a slot may be removed.
 //!
-//! Holding the slot's record makes unmarked leftovers ours. What carries another identity, or only
-//! looks like ours, is never touched, and neither is what hangs on it.
+//! Unmarked objects in a slot whose record hostd holds are hostd's. Objects with another identity, objects that only look
+//! like hostd's, and everything that depends on them are never touched.
 
 use crate::api::CloneId;
 use crate::host::{Identity, ObservedClone, ObservedJail, ObservedNetwork, ObservedStorage};
 
-/// On what grounds something in a slot is removed.
+/// Why something in a slot may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership<'a> {
-    /// It is this clone's.
+    /// It belongs to this clone.
     Clone(&'a CloneId),
-    /// The slot is ours and its record does not tell whose: whatever carries one of our marks, or none.
+    /// The slot is hostd's, and its record does not say which clone is in it. Covers objects with any of hostd's marks, or
+    /// with none.
     Slot,
 }
 
@@ -24,25 +25,25 @@ impl Ownership<'_> {
         }
     }
 
-    /// What of the things seen is ours to remove.
+    /// The part of what was observed that may be removed.
     pub(super) fn filter(self, seen: &ObservedClone) -> ObservedClone {
         let storage = seen.storage.as_ref();
         let jail = seen.jail.as_ref();
         let network = seen.network.as_ref();
         let my_storage = storage.filter(|storage: &&ObservedStorage| self.covers(&storage.identity));
         let my_network = network.filter(|network: &&ObservedNetwork| self.covers(&network.identity));
-        // A dying jail cannot be touched by anybody: it is only waited for.
+        // A dying jail cannot be removed, only waited for.
         let my_jail = jail.filter(|jail: &&ObservedJail| jail.dying || self.covers(&jail.identity));
         let others_storage = storage.is_some() && my_storage.is_none();
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
             storage: my_storage.cloned(),
-            // Mounts go by the clone's folder, limits and processes by the jail's name.
+            // Mounts belong to the storage, limits and processes to the jail.
             mounts: if others_storage { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
             oom_kills: if others_jail { 0 } else { seen.oom_kills },
             network: my_network.cloned(),
-            // The table is ours alone, and so is every address of the pool in it.
+            // The table is hostd's alone, and so is every address of the pool in it.
             egress: seen.egress,
             connections: seen.connections,
             jail: my_jail.cloned(),
@@ -52,7 +53,7 @@ impl Ownership<'_> {
         }
     }
 
-    /// Why nothing may be unmounted or destroyed in the slot, if somebody else's jail may run from it.
+    /// Why nothing may be unmounted or destroyed in the slot, if a foreign jail may run from it.
     pub(super) fn held(self, seen: &ObservedClone) -> Option<String> {
         let jail = seen.jail.as_ref().filter(|jail| !jail.dying && !self.covers(&jail.identity))?;
         let whose = match &jail.identity {
@@ -64,7 +65,7 @@ impl Ownership<'_> {
     }
 }
 
-/// Why something in a slot is not ours, if anything there is not.
+/// Why something in a slot is foreign, if anything is.
 pub(super) fn foreign(seen: &ObservedClone) -> Option<String> {
     let identities = [
         ("storage", seen.storage.as_ref().map(|storage| &storage.identity)),
@@ -77,7 +78,7 @@ pub(super) fn foreign(seen: &ObservedClone) -> Option<String> {
     })
 }
 
-/// The mark that things in a slot carry, if any does.
+/// The mark on the objects in a slot, if any has one.
 pub(super) fn mark(seen: &ObservedClone) -> Option<&CloneId> {
     let identities = [
         seen.storage.as_ref().map(|storage| &storage.identity),
@@ -90,7 +91,7 @@ pub(super) fn mark(seen: &ObservedClone) -> Option<&CloneId> {
     })
 }
 
-/// Nothing but a dying jail: gone for every purpose but the slot's next use.
+/// Whether only a dying jail is left. The clone is gone, but its slot cannot be used yet.
 pub(super) fn only_dying(seen: &ObservedClone) -> bool {
     let rest = ObservedClone { jail: None, ..seen.clone() };
     seen.jail.as_ref().is_some_and(|jail| jail.dying) && rest.is_absent()
@@ -111,7 +112,7 @@ mod tests {
         Identity::Foreign("made by hand".into())
     }
 
-    /// A whole clone whose three bearers of identity are these.
+    /// A complete clone with these three identities.
     fn seen(storage: Identity, network: Identity, jail: Identity) -> ObservedClone {
         ObservedClone {
             storage: Some(ObservedStorage { identity: storage, snapshot: None, mounted: true, age: None }),

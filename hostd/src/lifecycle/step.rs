@@ -1,4 +1,4 @@
-//! The steps of a create: how each is ensured, and what must be seen before it counts.
+//! The steps of a create: how each is run, and how its result is verified.
 
 use crate::api::Limits;
 use crate::host::{CloneSpec, Host, HostResult, Identity, ObservedClone, Part, ServiceEndpoint};
@@ -40,7 +40,7 @@ impl Step {
         }
     }
 
-    /// Make it so. The service answers where it is.
+    /// Run the step. The service step returns the endpoint.
     pub(super) async fn ensure<H: Host>(
         self,
         host: &H,
@@ -57,7 +57,7 @@ impl Step {
         Ok(None)
     }
 
-    /// Whether the host shows what the step was to make. A tool's word is never enough.
+    /// Whether the host shows the step's result. A tool's report of success is not enough.
     pub fn verify(self, spec: &CloneSpec, seen: &ObservedClone) -> Result<(), String> {
         let mine = |what: &str, identity: &Identity| match identity {
             Identity::Clone(id) if *id == spec.clone_id => Ok(()),

@@ -1,5 +1,5 @@
-//! An engine on the fake host with a clock of its own: restarts, reboots and the questions that
-//! every lifecycle test ends with.
+//! A lifecycle on the fake host with a clock of its own: restarts, reboots, and the checks at the end of every lifecycle
+//! test.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use hostd::api::{
@@ -49,7 +49,7 @@ impl TestClock {
 
 pub const SLOTS: u16 = 6;
 
-/// A runtime with paused time and one thread for writes, so that one can wait for those before it.
+/// A runtime with paused time and one thread for writes, so that a test can wait for earlier writes.
 pub fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).max_blocking_threads(1).build().unwrap()
@@ -86,7 +86,7 @@ impl Rig {
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Rig {
         quiet_crashes();
-        // In memory where there is such a folder: thousands of synced records, and no power is lost here.
+        // In memory if possible: the tests sync thousands of records, and none of them tests a loss of power.
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
         let mut config = Config::default();
@@ -113,8 +113,8 @@ impl Rig {
     /// The process dies and a new one starts on the same state folder and host.
     pub async fn restart(&mut self) {
         self.host = self.host.restarted();
-        // A dead process writes nothing any more: its tasks that still live in this one die at their next
-        // write, and a write that has begun is waited for (see `runtime`).
+        // A dead process writes nothing: its tasks that still run in this process die at their next write, and a write
+        // that has begun is waited for (see `runtime`).
         self.engine.store().set_hook(Some(Box::new(|_| std::panic::panic_any(SimulatedCrash))));
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         self.engine = open(&self.host, &self.config, &self.clock).await;
@@ -151,7 +151,7 @@ impl Rig {
     /// Let the timer run until nothing is left to do, quarantines included, without a deadline passing.
     pub async fn settle(&self) {
         for _ in 0..8 {
-            // What runs in the background comes to its end first; on paused time that is no time at all.
+            // Let background work end first. On paused time this takes no time.
             tokio::time::sleep(Duration::from_secs(20)).await;
             self.engine.reconcile_now().await;
             self.clock.advance(Duration::from_secs(self.config.lifecycle.quarantine_seconds + 1));
@@ -198,8 +198,8 @@ impl Rig {
         self.list().into_iter().map(|(name, clone)| (name.into(), clone.state)).collect()
     }
 
-    /// After everything has settled: the host shows exactly the ready clones, whole, and nothing else but the whole and
-    /// frozen members of the warm pool. Answers how many are ready.
+    /// After everything has settled: the host shows exactly the ready clones and the frozen members of the warm pool, all
+    /// complete. Returns how many are ready.
     pub fn check_settled(&self, context: &str) -> usize {
         let list = self.list();
         let ours = self.host.ours();

@@ -1,10 +1,10 @@
 //! `kill -9` of the daemon at any moment, on a FreeBSD host: nothing is lost, nothing is left, nothing of others is touched.
 //!
-//! Clients create, renew, destroy and reap without pause while the daemon is killed and started again on the same state
-//! folder, also in the middle of its start. The tools it had started live on, as they do on a real host. Meanwhile the host
-//! makes it hard: busy files, dying jails, jails that die by themselves, a firewall that loses its members.
+//! Clients create, renew, destroy and reap without pause while the daemon is killed and restarted on the same state folder,
+//! also during its start. Tools that it had started continue to run, as on a real host. Meanwhile files are busy, jails are
+//! dying or die by themselves, and the firewall loses its members.
 //!
-//! `FAKE_FREEBSD_KILLS` sets the number of kills, `FAKE_FREEBSD_SEED` repeats a run's random choices (not its timing).
+//! `FAKE_FREEBSD_KILLS` sets the number of kills. `FAKE_FREEBSD_SEED` repeats a run's random choices, but not its timing.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
@@ -50,7 +50,7 @@ struct Figures {
 
 struct Run<'a> {
     lab: &'a Lab,
-    /// Clones that a client was given and nobody has asked to destroy: they must be there.
+    /// Clones that a client got and that nobody has asked to destroy. They must exist.
     live: Mutex<BTreeMap<String, String>>,
     wrong: Mutex<Vec<String>>,
     refusals: Mutex<BTreeMap<String, u64>>,
@@ -90,7 +90,7 @@ struct Clone {
     clone_id: String,
 }
 
-/// One client: what it has, and what it asked for and was not answered.
+/// One client: its clones, and its calls that were not answered.
 struct Client<'a> {
     run: &'a Run<'a>,
     random: Random,
@@ -115,7 +115,7 @@ impl Client<'_> {
         }
     }
 
-    /// One call. `None`: the daemon went away before it answered.
+    /// One call. `None`: the daemon died before it answered.
     fn call(&mut self, method: &str, params: Value) -> Option<Result<Value, String>> {
         if self.wire.is_none() {
             match Wire::connect(&self.run.lab.path("sock")) {
@@ -204,7 +204,7 @@ impl Client<'_> {
         let params = json!({"name": clone.name, "clone_id": clone.clone_id});
         match self.call("browser-clone-destroy", params) {
             Some(Ok(_)) => count(&self.run.figures.destroyed),
-            // The first call got through before the daemon died, and the slot has its next clone by now.
+            // The first call succeeded before the daemon died, and the slot has its next clone by now.
             Some(Err(code)) if code == "wrong_clone" && repeated => {}
             Some(Err(code)) if code == "wrong_clone" => {
                 self.run.wrong(format!("{} was live as {} and is not", clone.name, clone.clone_id));
@@ -213,7 +213,7 @@ impl Client<'_> {
         }
     }
 
-    /// What a host does to those who clean up.
+    /// Make the destroy of this clone difficult.
     fn make_it_hard(&mut self, name: &str) {
         let machine = &self.run.lab.machine;
         let root = self.run.lab.jails().join(name).join("root");
@@ -260,7 +260,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Every clone that a client has must be listed as it was given.
+/// Every clone of a client must be listed as ready, with its identity.
 fn check_live(run: &Run<'_>, daemon: &Daemon) {
     let before = run.live.lock().unwrap().clone();
     let listed: BTreeMap<String, Value> = daemon
@@ -293,8 +293,8 @@ fn kill_again_and_again(run: &Run<'_>, random: &mut Random, kills: u64) -> u64 {
             return in_start;
         }
         check_live(run, &daemon);
-        // Not after a time but after so many commands, whatever the machine's load: often in the middle of one
-        // operation, sometimes after what was begun before could be finished.
+        // The kill comes after a number of commands, so that the machine's load does not matter: often during an
+        // operation, sometimes after everything unfinished was completed.
         let most = [60, 250, 900][random.below(3) as usize];
         let commands = random.below(most) as usize;
         if run.lab.count_up_to(commands).is_none() {
@@ -354,7 +354,7 @@ fn nothing_is_lost_and_nothing_is_left() {
         let wrong = std::mem::take(&mut *run.wrong.lock().unwrap());
         assert!(wrong.is_empty(), "seed {seed}: {}\n{}", wrong.join("\n"), lab.log());
 
-        // The last start: what is live is still there; then all of it is destroyed, and nothing may be left.
+        // The last start: live clones still exist. Then all of them are destroyed, and nothing may be left.
         let daemon = lab.ready();
         check_live(&run, &daemon);
         let live = run.live.lock().unwrap().len();
