@@ -6,6 +6,7 @@ use super::ownership::{self, Ownership};
 use super::parts::Parts;
 use super::planner::{self, Decision, Facts, ReconcilePlan, Repair, Rules, SlotAssessment};
 use super::progress::{Progress, ProgressSink};
+use super::reaping::UNFINISHED_AT_ONCE;
 use super::slot_task::{SlotMessage, SlotReply, SlotWorker};
 use super::teardown::TeardownEnd;
 use crate::api::{
@@ -15,6 +16,7 @@ use crate::host::{Host, HostResult, Inventory, ObservedClone, Part, chain};
 use crate::record::Phase;
 use crate::slot::Slot;
 use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -246,11 +248,14 @@ impl<H: Host> Parts<H> {
         if only.is_none() {
             self.repair_all(&plan).await;
         }
-        let reaping = due.into_iter().map(|(slot, reason)| {
-            let reply = self.send(slot, SlotMessage::Reap { reason, audited: false }, progress.clone());
-            async move { (slot, reason, reply.await) }
+        let reaping = stream::iter(due).map(|(slot, reason)| {
+            let (parts, progress) = (self.clone(), progress.clone());
+            async move {
+                let reply = parts.send(slot, SlotMessage::Reap { reason, audited: false }, progress);
+                (slot, reason, reply.await)
+            }
         });
-        for (slot, reason, reply) in join_all(reaping.collect::<Vec<_>>()).await {
+        for (slot, reason, reply) in reaping.buffered(UNFINISHED_AT_ONCE).collect::<Vec<_>>().await {
             match reply {
                 Ok(SlotReply::Reaped(Reaped::Gone(why))) => {
                     result.reaped.push(line(slot, Some(reason), why, Vec::new()));

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 const DUE_AT_ONCE: usize = 8;
 /// How many unfinished creates and destroys are continued at the same time. They have permits of their own: leftovers that
 /// cannot be removed must not keep a clone alive past its deadline.
-const UNFINISHED_AT_ONCE: usize = 8;
+pub(super) const UNFINISHED_AT_ONCE: usize = 8;
 
 /// The slots that the timer is removing or about to remove.
 pub(super) struct Reaping {
