@@ -197,17 +197,18 @@ impl Store {
 
     /// Make what a write needs: the folder, and the file that names the pool. Existing ones are checked only.
     pub fn prepare(&self) -> io::Result<()> {
+        let state = self.pool_file.parent().unwrap_or(Path::new("/"));
+        make_folder(state, STATE_MODE)?;
         make_folder(&self.folder, 0o700)?;
         check_private(&self.folder, &fs::metadata(&self.folder)?)?;
         if fs::read_to_string(&self.pool_file).is_ok_and(|before| before == self.fingerprint) {
             return Ok(());
         }
-        let folder = self.pool_file.parent().unwrap_or(Path::new("/"));
-        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(state)?;
         file.write_all(self.fingerprint.as_bytes())?;
         file.as_file().sync_all()?;
         file.persist(&self.pool_file).map_err(|error| error.error)?;
-        sync_folder(folder)
+        sync_folder(state)
     }
 
     /// The slots that have a file.
@@ -331,6 +332,9 @@ fn slot_of_file(name: &str) -> Option<Slot> {
     name.strip_prefix("slot-")?.strip_suffix(".json")?.parse().ok().and_then(Slot::new)
 }
 
+/// The mode of the state folder: the clones' users must reach their folders below it. Secret files have modes of their own.
+pub(crate) const STATE_MODE: u32 = 0o711;
+
 /// The prefix of files that are being written. A crash may leave one, and it is removed at the next start.
 const TEMPORARY: &str = ".tmp-";
 
@@ -354,6 +358,7 @@ fn read(path: &Path, slot: Slot) -> StoredRecord {
 mod tests {
     use super::*;
     use crate::config::PoolConfig;
+    use std::os::unix::fs::PermissionsExt;
 
     fn pool() -> Slots {
         Slots::new(&PoolConfig::default()).unwrap()
@@ -457,9 +462,12 @@ mod tests {
         store.claim(&record(1)).unwrap();
         for gone in [state.join("records"), state.clone()] {
             fs::remove_dir_all(gone).unwrap();
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
             assert_eq!(store.slots().unwrap_err().kind(), io::ErrorKind::NotFound);
             store.save(&record(1)).unwrap();
             assert_eq!(store.slots().unwrap(), BTreeSet::from([record(1).slot]));
+            assert_eq!(mode(&state.join("records")), 0o700);
+            assert_eq!(mode(&state) & 0o011, 0o011, "{:o}", mode(&state));
             let (_, found) = Store::open(&state, &pool()).unwrap();
             assert_eq!(found.len(), 1);
         }
@@ -467,7 +475,6 @@ mod tests {
 
     #[test]
     fn a_folder_that_others_can_write_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         Store::open(dir.path(), &pool()).unwrap();
         fs::set_permissions(dir.path().join("records"), fs::Permissions::from_mode(0o770)).unwrap();

@@ -1,6 +1,7 @@
 //! The lock that allows only one daemon for one state folder.
 
 use crate::disk::make_folder;
+use crate::record::STATE_MODE;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -42,8 +43,7 @@ impl Instance {
     /// works on a disk that is full or read-only.
     pub fn lock(state: &Path) -> Result<Instance, InstanceError> {
         let unusable = |error| InstanceError::Unusable { state: state.to_owned(), error };
-        // 0711: the clones' users need to reach their folders below it. Secret files have modes of their own.
-        make_folder(state, 0o711).map_err(unusable)?;
+        make_folder(state, STATE_MODE).map_err(unusable)?;
         let folder = File::open(state).map_err(unusable)?;
         let path = state.join("hostd.lock");
         let began = Instant::now();
