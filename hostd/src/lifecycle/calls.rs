@@ -132,7 +132,8 @@ impl Calls {
         result
     }
 
-    /// A create: one audit line before it and one after it. Without the line before there is no effect.
+    /// A create: one audit line before it and one after it. Without the line before there is no effect. Callers box the
+    /// work: its future is large, and every layer around it would contain it once more.
     pub(super) async fn audited_create<T>(
         self: &Arc<Self>,
         actor: &Actor,

@@ -167,7 +167,7 @@ impl<H: Host> Lifecycle<H> {
         let span = timing::operation("create", params.request_id.as_str());
         let request = to_json(&params);
         let name = |result: &CreateResult| Some(result.clone.name.to_string());
-        let work = self.parts.create(caller, params, progress);
+        let work = Box::pin(self.parts.create(caller, params, progress));
         let calls = &self.parts.calls;
         let audited = calls.audited_create(&caller.actor, request, work, name);
         calls.counted(Method::Create, audited).instrument(span).await
@@ -186,7 +186,7 @@ impl<H: Host> Lifecycle<H> {
         }
         let request = to_json(&params);
         let name = |result: &DestroyResult| Some(result.name.to_string());
-        let work = self.parts.destroy(caller, params, progress);
+        let work = Box::pin(self.parts.destroy(caller, params, progress));
         self.remove(caller, Method::Destroy, request, work, name).instrument(span).await
     }
 
@@ -201,7 +201,7 @@ impl<H: Host> Lifecycle<H> {
             return Err(self.refuse(caller, Method::Reap, error));
         }
         let (request, dry_run) = (to_json(&params), params.dry_run);
-        let work = self.parts.reap(caller, params, progress);
+        let work = Box::pin(self.parts.reap(caller, params, progress));
         match dry_run {
             true => self.parts.calls.counted(Method::Reap, work).await,
             false => self.remove(caller, Method::Reap, request, work, |_| None).await,
@@ -220,7 +220,7 @@ impl<H: Host> Lifecycle<H> {
         }
         let request = to_json(&params);
         let name = |result: &ForceUnmountResult| Some(result.name.to_string());
-        let work = self.parts.force_unmount(params, progress);
+        let work = Box::pin(self.parts.force_unmount(params, progress));
         self.remove(caller, Method::ForceUnmount, request, work, name).await
     }
 
