@@ -211,6 +211,13 @@ impl Store {
         sync_folder(state)
     }
 
+    /// Find out whether records can be written, by writing a file of the size of a record.
+    pub fn probe(&self) -> io::Result<()> {
+        self.hook(false)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
+        file.write_all(&[b' '; PROBE_BYTES])
+    }
+
     /// The slots that have a file.
     pub fn slots(&self) -> io::Result<BTreeSet<Slot>> {
         let mut slots = BTreeSet::new();
@@ -334,6 +341,9 @@ fn slot_of_file(name: &str) -> Option<Slot> {
 
 /// The mode of the state folder: the clones' users must reach their folders below it. Secret files have modes of their own.
 pub(crate) const STATE_MODE: u32 = 0o711;
+
+/// No record is larger.
+const PROBE_BYTES: usize = 8192;
 
 /// The prefix of files that are being written. A crash may leave one, and it is removed at the next start.
 const TEMPORARY: &str = ".tmp-";

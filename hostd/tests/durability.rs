@@ -52,8 +52,14 @@ fn a_create_needs_its_audit_line_and_a_removal_does_not() {
         assert_eq!(rig.engine.status().alarms, Vec::<String>::new());
         let (destroy, reap) = ("browser-clone-destroy".to_owned(), "browser-clone-reap".to_owned());
         let (before, after) = (|| "before".to_owned(), || "after".to_owned());
-        let written =
-            [(before(), destroy.clone()), (after(), destroy), (before(), reap.clone()), (after(), reap)];
+        let resumed = ("resumed".to_owned(), String::new());
+        let written = [
+            (before(), destroy.clone()),
+            (after(), destroy),
+            (before(), reap.clone()),
+            (after(), reap),
+            resumed,
+        ];
         assert_eq!(audit_phases(&rig), written);
         rig.create("two").await.unwrap();
     });

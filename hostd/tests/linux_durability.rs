@@ -91,13 +91,16 @@ impl Running {
     }
 }
 
-/// What cannot be refused for want of the disk says so; and the alarm tells the operator.
+/// A create is refused, and an alarm tells the operator why.
 async fn creates_are_refused(daemon: &Daemon, expected: &[&str]) {
     let client = daemon.client().await;
     let refused = code(&client.create(create("refused")).await.unwrap_err());
     assert!(expected.contains(&refused.as_str()), "{refused}");
-    let alarms = client.status(StatusParams::default()).await.unwrap().alarms;
-    assert!(alarms.iter().any(|alarm| alarm.contains("cannot be written")), "{alarms:?}");
+    until("there is an alarm", async || {
+        let alarms = client.status(StatusParams::default()).await.unwrap().alarms;
+        alarms.iter().any(|alarm| alarm.contains("cannot be written"))
+    })
+    .await;
 }
 
 /// Every line is whole.

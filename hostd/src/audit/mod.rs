@@ -2,8 +2,8 @@
 //!
 //! The line before a create is on disk before the first effect; a create whose line cannot be written is refused. Removing
 //! a clone never waits for a disk that works: lines that cannot be written are kept in a bounded [`reserve`] and written
-//! later, in order. A line with the phase `lost` says how many did not fit. Refused calls are counted, and each flush
-//! writes one line per caller, method and result.
+//! later, in order. Then a line with the phase `resumed` says how many did not fit. Refused calls are counted, and each
+//! flush writes one line per caller, method and result.
 //!
 //! Nothing in a request is secret by design, so requests are logged completely.
 
@@ -87,6 +87,8 @@ pub struct Audit {
 struct Log {
     /// `None`: it could not be opened or written, and the next write opens it again.
     file: Option<LogFile>,
+    /// The last write failed. The next one that succeeds marks the gap.
+    failing: bool,
     reserve: Reserve,
 }
 
@@ -102,7 +104,7 @@ impl Audit {
             }
             Err(error) => return Err(error),
         };
-        let log = Mutex::new(Log { file, reserve: Reserve::default() });
+        let log = Mutex::new(Log { failing: file.is_none(), file, reserve: Reserve::default() });
         Ok(Audit { path: path.to_owned(), log, refusals: Mutex::default(), calls: AtomicU64::new(0) })
     }
 
@@ -180,7 +182,9 @@ impl Audit {
         let (waiting, lost) = (log.reserve.waiting(), log.reserve.lost());
         match opened {
             Err(error) => Some(error.to_string()),
-            Ok(()) if waiting > 0 || lost > 0 => Some(format!("{waiting} lines wait, {lost} are lost")),
+            Ok(()) if log.failing => {
+                Some(format!("the last write failed; {waiting} lines wait, {lost} are lost"))
+            }
             Ok(()) => None,
         }
     }
@@ -202,8 +206,8 @@ impl Audit {
     fn write_or_keep(&self, line: Vec<u8>) -> io::Result<Arc<File>> {
         let mut log = self.lock();
         let written = log.write(&self.path, &line);
-        if written.is_err() {
-            log.reserve.keep(line);
+        if written.is_err() && !log.reserve.keep(line) {
+            tracing::error!("an audit line is lost: the reserve is full");
         }
         written
     }
@@ -222,23 +226,26 @@ impl Log {
             self.append(path, &line)?;
             self.reserve.remove_oldest();
         }
-        if self.reserve.lost() > 0 {
-            let lost = serde_json::json!({ "time": now(), "phase": "lost", "count": self.reserve.lost() });
-            self.append(path, &json_line(&lost)?)?;
+        if self.failing {
+            let lost = self.reserve.lost();
+            self.append(
+                path,
+                &json_line(&serde_json::json!({ "time": now(), "phase": "resumed", "lost": lost }))?,
+            )?;
             self.reserve.forget_lost();
+            self.failing = false;
         }
         Ok(())
     }
 
     fn append(&mut self, path: &Path, line: &[u8]) -> io::Result<Arc<File>> {
-        let file = self.open(path)?;
-        let appended = file.append(line);
-        let handle = file.handle();
+        let appended = self.open(path).and_then(|file| file.append(line).map(|()| file.handle()));
         if appended.is_err() {
             // The next write opens and checks it again.
             self.file = None;
+            self.failing = true;
         }
-        appended.map(|()| handle)
+        appended
     }
 
     fn open(&mut self, path: &Path) -> io::Result<&mut LogFile> {

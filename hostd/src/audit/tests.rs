@@ -138,12 +138,18 @@ fn a_removal_is_not_kept_back_and_its_lines_are_written_later_in_order() {
     assert!(audit.after(call, &caller(), Method::Destroy, &outcome()).is_err());
     assert_eq!(audit.waiting(), (2, 0));
     assert!(audit.flush().is_err());
+    assert!(audit.problem().is_some());
     mend_log(&path);
     // The next line of anything comes after those that wait.
     audit.before(&caller(), Method::Reap, &json!({})).unwrap();
     let found: Vec<_> =
         lines(&path).iter().map(|line| (line["call"].clone(), line["phase"].clone())).collect();
-    let expected = [(json!(3), json!("before")), (json!(3), json!("after")), (json!(4), json!("before"))];
+    let expected = [
+        (json!(3), json!("before")),
+        (json!(3), json!("after")),
+        (Value::Null, json!("resumed")),
+        (json!(4), json!("before")),
+    ];
     assert_eq!(found, expected);
     assert_eq!(audit.waiting(), (0, 0));
 }
@@ -165,7 +171,7 @@ fn lines_that_do_not_fit_are_counted() {
     let found = lines(&path);
     assert_eq!(found.len(), waiting + 1);
     let last = found.last().unwrap();
-    assert_eq!((&last["phase"], &last["count"]), (&json!("lost"), &json!(lost)));
+    assert_eq!((&last["phase"], &last["lost"]), (&json!("resumed"), &json!(lost)));
 }
 
 #[test]
@@ -189,4 +195,20 @@ fn refused_calls_are_summarised() {
     assert_eq!(denied["actor"]["peer"]["uid"], 7);
     let total: u64 = found.iter().map(|line| line["count"].as_u64().unwrap()).sum();
     assert_eq!(total, 10_000);
+}
+
+#[test]
+fn a_flush_notices_that_the_log_can_be_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    let audit = Audit::open(&path).unwrap();
+    break_log(&path);
+    audit.before(&caller(), Method::Create, &json!({})).unwrap_err();
+    assert!(audit.flush().is_err(), "nothing waits, and the log is still broken");
+    mend_log(&path);
+    audit.flush().unwrap();
+    assert_eq!(audit.problem(), None);
+    audit.flush().unwrap();
+    let found = lines(&path);
+    assert_eq!((found.len(), &found[0]["phase"], &found[0]["lost"]), (1, &json!("resumed"), &json!(0)));
 }

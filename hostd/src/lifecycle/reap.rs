@@ -134,8 +134,9 @@ impl<H: Host> Parts<H> {
         match self.registry.unsaved().await {
             Ok(slots) if slots.is_empty() => self.state_written(&Ok(())),
             Ok(slots) => {
-                let sent =
-                    slots.into_iter().filter_map(|slot| self.send_if_idle(slot, SlotMessage::WriteRecord));
+                // A removal comes first, and writes the record itself.
+                let idle = slots.into_iter().filter(|slot| !self.reaping.contains(*slot));
+                let sent = idle.filter_map(|slot| self.send_if_idle(slot, SlotMessage::WriteRecord));
                 join_all(sent.collect::<Vec<_>>()).await;
             }
             Err(error) => self.state_written(&Err(error)),

@@ -16,6 +16,7 @@ use crate::timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::Instrument;
@@ -26,6 +27,8 @@ const SPARE_SLOTS: usize = 1;
 /// The registry.
 pub(super) struct Registry {
     store: Arc<Store>,
+    /// The last write failed.
+    failing: AtomicBool,
     state: Mutex<RegistryState>,
 }
 
@@ -106,7 +109,7 @@ impl Registry {
             changed: BTreeMap::new(),
             revision: 0,
         };
-        Registry { store: Arc::new(store), state: Mutex::new(state) }
+        Registry { store: Arc::new(store), failing: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// The records' folder, so that tests can crash in the middle of a write.
@@ -146,7 +149,7 @@ impl Registry {
     pub(super) async fn claim(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
         turn.check(record.slot);
         let (store, copy) = (self.store.clone(), record.clone());
-        let claimed = blocking(move || store.claim(&copy)).instrument(timing::part("record")).await;
+        let claimed = self.on_disk(move || store.claim(&copy)).instrument(timing::part("record")).await;
         if let Err(error) = &claimed {
             self.lock().drop_record(record.slot);
             // The file may be there although its folder could not be synced.
@@ -178,7 +181,14 @@ impl Registry {
     async fn write(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
         turn.check(record.slot);
         let (store, copy) = (self.store.clone(), record.clone());
-        blocking(move || store.save(&copy)).instrument(timing::part("record")).await
+        self.on_disk(move || store.save(&copy)).instrument(timing::part("record")).await
+    }
+
+    /// Run a write off the threads that serve callers, and remember whether it succeeded.
+    async fn on_disk(&self, write: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        let written = blocking(write).await;
+        self.failing.store(written.is_err(), Ordering::Relaxed);
+        written
     }
 
     /// Make the file of a slot what memory says.
@@ -187,7 +197,7 @@ impl Registry {
             Some(record) => self.write(turn, &record).await,
             None => {
                 let store = self.store.clone();
-                blocking(move || store.remove(slot)).await
+                self.on_disk(move || store.remove(slot)).await
             }
         };
         self.note_saved(slot, written.is_ok());
@@ -197,7 +207,16 @@ impl Registry {
     /// The slots whose file is missing or is not what memory says. An error: records cannot be read or written now.
     pub(super) async fn unsaved(&self) -> io::Result<BTreeSet<Slot>> {
         let store = self.store.clone();
-        let on_disk = blocking(move || store.prepare().and_then(|()| store.slots())).await?;
+        let failing = self.failing.load(Ordering::Relaxed);
+        let look = move || {
+            store.prepare()?;
+            if failing {
+                store.probe()?;
+            }
+            store.slots()
+        };
+        let on_disk = blocking(look).await?;
+        self.failing.store(false, Ordering::Relaxed);
         let state = self.lock();
         let missing = state.records.keys().filter(|slot| !on_disk.contains(slot));
         Ok(missing.chain(&state.unsaved).copied().collect())
@@ -210,6 +229,9 @@ impl Registry {
             Ok(slots) => slots,
             Err(error) => return Some(error.to_string()),
         };
+        if self.failing.load(Ordering::Relaxed) {
+            return Some("the last write failed".to_owned());
+        }
         let state = self.lock();
         let lacks = |slot: &&Slot| !on_disk.contains(slot) && !busy.contains(slot);
         let missing = state.records.keys().filter(lacks).count();
@@ -241,7 +263,7 @@ impl Registry {
     pub(super) async fn remove(&self, turn: &SlotTurn, slot: Slot) -> io::Result<()> {
         turn.check(slot);
         let store = self.store.clone();
-        blocking(move || store.remove(slot)).await?;
+        self.on_disk(move || store.remove(slot)).await?;
         let mut state = self.lock();
         state.unsaved.remove(&slot);
         state.drop_record(slot);
