@@ -1,8 +1,7 @@
-//! Records: one file for each clone in the state folder. It is on disk before the first effect and is removed after the
-//! clone's absence was verified.
+//! Records: one file per clone in the state folder, written before the first effect and removed after verified absence.
 //!
-//! A record says what is wanted. What exists is found out by inspecting the host. A slot is claimed by creating its record,
-//! which only one caller can do.
+//! A record holds the intent, never existence, which is found by inspecting the host. A slot is claimed by creating its
+//! record, which only one caller can do.
 
 use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
@@ -14,7 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What is wanted for one clone.
+/// The intent for one clone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -24,44 +23,44 @@ pub struct Record {
     pub slot: Slot,
     /// Its identity.
     pub clone_id: CloneId,
-    /// The request that created or claimed it. A member of the warm pool has none, and neither has an orphan that gets a
-    /// record in order to be removed.
+    /// The request that created or bound it. `None` for a member of the warm pool, and for an orphan that was adopted to be
+    /// removed.
     pub request_id: Option<RequestId>,
-    /// The tenant it is for.
+    /// The tenant that the request named.
     pub tenant: Option<Tenant>,
-    /// The user that created it.
+    /// The user ID of the caller.
     pub owner_uid: Option<u32>,
     /// The template's snapshot.
     pub snapshot: SnapshotName,
-    /// The limits granted.
+    /// The granted limits.
     pub limits: Limits,
     /// When its create began.
     pub created: Stamp,
-    /// When it must be gone; for a member of the warm pool, when it is too old to be claimed.
+    /// Its deadline. Of a member of the warm pool: when it is too old to be bound.
     pub deadline: Stamp,
-    /// Made for the warm pool and not claimed yet. The write that claims it also sets its owner.
+    /// Whether it is a member of the warm pool without an owner. The write that clears this also names the owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pool: bool,
     /// Its phase.
     pub phase: Phase,
 }
 
-/// The phase of a clone. In Creating, Pooled and Ready it shall exist; in the others it shall not.
+/// The phase of a clone. Creating, Pooled and Ready intend it to exist, the others to be gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
-    /// Being created. After a crash it is rolled back and never continued, so its progress is not recorded.
+    /// Being created. After a crash it is rolled back, so its progress is not recorded.
     Creating,
-    /// Made ahead of time, verified and frozen. It has no owner.
+    /// Created for the warm pool, verified and frozen, without an owner.
     Pooled {
-        /// How much of it was made.
+        /// Which steps were done.
         flavor: Flavor,
         /// Where its browser service answers, if it has one.
         endpoint: Option<String>,
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// The version of its template, as reported by the host.
+        /// The version of its template at that time, as the host reported it.
         template: String,
     },
     /// Created and verified.
@@ -71,10 +70,9 @@ pub enum Phase {
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// How long the stages of its create took. For a claim these are only the stages before the thaw, because the
-        /// record is written during the thaw.
+        /// How long the stages of its create took. Of a bind only those before the thaw, which runs while this is written.
         stages: Vec<StageTiming>,
-        /// How it was created.
+        /// How it was started.
         #[serde(default)]
         launch: Launch,
     },
@@ -82,24 +80,24 @@ pub enum Phase {
     Destroying {
         /// Why.
         why: String,
-        /// Whether a caller ever got it.
+        /// Whether a caller ever received it.
         was_ready: bool,
         /// The number of attempts.
         attempts: u32,
         /// The errors of the last attempt.
         errors: Vec<String>,
     },
-    /// Gone, and its absence was verified. The slot is not used again for a while.
+    /// Verified to be gone. The slot is not used for a while.
     Quarantined {
         /// When the slot was freed.
         freed: Stamp,
-        /// Whether a caller ever got it: then its request id is used up.
+        /// Whether a caller ever received it. Then its request ID cannot be used again.
         was_ready: bool,
     },
 }
 
 impl Record {
-    /// The version that this code writes.
+    /// The version of the format that this code writes.
     pub const VERSION: u32 = 1;
 
     /// Whether the clone counts against the host's capacity.
@@ -107,12 +105,12 @@ impl Record {
         !matches!(self.phase, Phase::Quarantined { .. })
     }
 
-    /// Whether it counts against the capacity that callers share. A member of the warm pool does not: it is evicted.
+    /// Whether it counts against the callers' caps. Members of the warm pool do not.
     pub fn is_claimed(&self) -> bool {
         self.is_live() && !self.pool
     }
 
-    /// Its flavour, if it waits in the warm pool.
+    /// Its flavour, if it is a member of the warm pool.
     pub fn pooled(&self) -> Option<Flavor> {
         match self.phase {
             Phase::Pooled { flavor, .. } if self.pool => Some(flavor),
@@ -120,7 +118,7 @@ impl Record {
         }
     }
 
-    /// Whether a caller ever got this clone.
+    /// Whether a caller ever received this clone.
     pub fn was_ready(&self) -> bool {
         match self.phase {
             Phase::Creating | Phase::Pooled { .. } => false,
@@ -135,7 +133,7 @@ impl Record {
 pub enum StoredRecord {
     /// Readable.
     Record(Box<Record>),
-    /// Not readable: the slot is ours, but what was wanted is unknown. The text says why.
+    /// Not readable: the slot is hostd's, but the intent is unknown. The text has the reason.
     Unreadable(String),
 }
 
@@ -147,7 +145,7 @@ pub struct StoreError {
     why: String,
 }
 
-/// The records of one state folder. The caller holds the instance lock.
+/// The records of one state folder. The caller holds the lock of the state folder.
 pub struct Store {
     folder: PathBuf,
     pool_file: PathBuf,
@@ -156,7 +154,7 @@ pub struct Store {
     hook: std::sync::Mutex<Option<WriteHook>>,
 }
 
-/// Called before (false) and after (true) every write, so that tests can make it fail, or die around it.
+/// Called before (false) and after (true) every write, so that tests can make it fail or simulate a crash.
 #[cfg(feature = "fake-host")]
 pub type WriteHook = Box<dyn FnMut(bool) -> io::Result<()> + Send>;
 
@@ -172,17 +170,17 @@ impl Store {
     /// A disk that is full or read-only is no error here: what can be read is used, so that clones go at their deadline,
     /// and [`Store::prepare`] is tried again later. Refuses a pool whose names differ from those the existing records were
     /// made with: their clones would become invisible.
-    pub fn open(state: &Path, pool: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
+    pub fn open(state: &Path, slots: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
         let folder = state.join("records");
         let store = Store {
             folder: folder.clone(),
             pool_file: state.join("pool.json"),
-            fingerprint: pool.fingerprint(),
+            fingerprint: slots.fingerprint(),
             #[cfg(feature = "fake-host")]
             hook: std::sync::Mutex::new(None),
         };
         let found = store.read_all()?;
-        store.check_pool(found.len())?;
+        store.check_fingerprint(found.len())?;
         match store.prepare() {
             Err(error) if !is_disk_failure(&error) => {
                 Err(StoreError { path: folder, why: error.to_string() })
@@ -264,10 +262,10 @@ impl Store {
         })
     }
 
-    /// Replace the record of a slot, whole or not at all.
+    /// Replace the record of a slot atomically.
     ///
-    /// It is not synced, because it must survive only a crash of this process. A loss of power ends every clone, and after a
-    /// boot all records of earlier boots are reaped; an unreadable one is treated as an orphan.
+    /// It is not synced, because it only has to survive this process. A power loss ends every clone, and after a boot every
+    /// record of an earlier boot is reaped, readable or not.
     pub fn save(&self, record: &Record) -> io::Result<()> {
         self.write(record, |file, path| file.persist(path).map(drop).map_err(|error| error.error))
     }
@@ -282,7 +280,7 @@ impl Store {
         self.hook(true)
     }
 
-    /// Let a test watch the writes and make them fail.
+    /// Let a test observe the writes.
     #[cfg(feature = "fake-host")]
     pub fn set_hook(&self, hook: Option<WriteHook>) {
         *self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = hook;
@@ -310,7 +308,7 @@ impl Store {
         self.folder.join(format!("slot-{slot}.json"))
     }
 
-    fn check_pool(&self, records: usize) -> Result<(), StoreError> {
+    fn check_fingerprint(&self, records: usize) -> Result<(), StoreError> {
         let failed = |why: String| StoreError { path: self.pool_file.clone(), why };
         match fs::read_to_string(&self.pool_file) {
             Ok(before) if before != self.fingerprint && records > 0 => Err(failed(format!(

@@ -1,18 +1,17 @@
-//! Decides which of the objects in a slot may be removed.
+//! Which of the objects in a slot may be removed.
 //!
-//! Unmarked objects in a slot whose record hostd holds are hostd's. Objects with another identity, objects that only look
-//! like hostd's, and everything that depends on them are never touched.
+//! Objects with the clone's label may be, and unlabelled objects in a slot whose record hostd holds. Objects with another
+//! label, foreign objects, and objects that depend on either are never touched.
 
 use crate::api::CloneId;
 use crate::host::{Identity, ObservedClone, ObservedJail, ObservedNetwork, ObservedStorage};
 
-/// Why something in a slot may be removed.
+/// Why objects in a slot may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership<'a> {
-    /// It belongs to this clone.
+    /// They belong to this clone.
     Clone(&'a CloneId),
-    /// The slot is hostd's, and its record does not say which clone is in it. Covers objects with any of hostd's marks, or
-    /// with none.
+    /// hostd holds the slot, but its record does not name the clone: objects with any clone's label, or without one.
     Slot,
 }
 
@@ -25,25 +24,25 @@ impl Ownership<'_> {
         }
     }
 
-    /// The part of what was observed that may be removed.
+    /// The part of the inspection that may be removed.
     pub(super) fn filter(self, seen: &ObservedClone) -> ObservedClone {
         let storage = seen.storage.as_ref();
         let jail = seen.jail.as_ref();
         let network = seen.network.as_ref();
         let my_storage = storage.filter(|storage: &&ObservedStorage| self.covers(&storage.identity));
         let my_network = network.filter(|network: &&ObservedNetwork| self.covers(&network.identity));
-        // A dying jail cannot be removed, only waited for.
+        // A dying jail cannot be removed by anybody; the walk waits for it.
         let my_jail = jail.filter(|jail: &&ObservedJail| jail.dying || self.covers(&jail.identity));
         let others_storage = storage.is_some() && my_storage.is_none();
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
             storage: my_storage.cloned(),
-            // Mounts belong to the storage, limits and processes to the jail.
+            // Mounts depend on the storage; limits and processes depend on the jail.
             mounts: if others_storage { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
             oom_kills: if others_jail { 0 } else { seen.oom_kills },
             network: my_network.cloned(),
-            // The table is hostd's alone, and so is every address of the pool in it.
+            // Only hostd uses the table, so every address of a slot in it is hostd's.
             egress: seen.egress,
             connections: seen.connections,
             jail: my_jail.cloned(),
@@ -53,7 +52,7 @@ impl Ownership<'_> {
         }
     }
 
-    /// Why nothing may be unmounted or destroyed in the slot, if a foreign jail may run from it.
+    /// Why nothing in the slot may be unmounted or destroyed: a jail that is not this clone's may use it.
     pub(super) fn held(self, seen: &ObservedClone) -> Option<String> {
         let jail = seen.jail.as_ref().filter(|jail| !jail.dying && !self.covers(&jail.identity))?;
         let whose = match &jail.identity {
@@ -65,7 +64,7 @@ impl Ownership<'_> {
     }
 }
 
-/// Why something in a slot is foreign, if anything is.
+/// Why an object in the slot is foreign, if one is.
 pub(super) fn foreign(seen: &ObservedClone) -> Option<String> {
     let identities = [
         ("storage", seen.storage.as_ref().map(|storage| &storage.identity)),
@@ -78,7 +77,7 @@ pub(super) fn foreign(seen: &ObservedClone) -> Option<String> {
     })
 }
 
-/// The mark on the objects in a slot, if any has one.
+/// The first clone's label on an object in the slot, if there is one.
 pub(super) fn mark(seen: &ObservedClone) -> Option<&CloneId> {
     let identities = [
         seen.storage.as_ref().map(|storage| &storage.identity),
@@ -91,7 +90,7 @@ pub(super) fn mark(seen: &ObservedClone) -> Option<&CloneId> {
     })
 }
 
-/// Whether only a dying jail is left. The clone is gone, but its slot cannot be used yet.
+/// Whether only a dying jail is left: the clone is gone, but the slot cannot be used yet.
 pub(super) fn only_dying(seen: &ObservedClone) -> bool {
     let rest = ObservedClone { jail: None, ..seen.clone() };
     seen.jail.as_ref().is_some_and(|jail| jail.dying) && rest.is_absent()
