@@ -19,6 +19,13 @@ use std::path::{Path, PathBuf};
 /// A small file system of the test, for everything that hostd writes.
 struct Disk(PathBuf);
 
+impl Drop for Disk {
+    /// The folder around it is removed afterwards. What hostd mounted in it goes with it.
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").args(["--lazy", "--recursive"]).arg(&self.0).status();
+    }
+}
+
 impl Disk {
     fn mount(folder: PathBuf) -> Disk {
         fs::create_dir(&folder).unwrap();
@@ -43,9 +50,8 @@ impl Disk {
     }
 }
 
-/// A home with everything but the socket on one disk.
-fn home_on_disk(lab: &Lab, more: &[&str]) -> (Home, Disk) {
-    let folder = tempfile::Builder::new().prefix("hd").tempdir().unwrap().keep();
+/// A home with everything but the socket on one disk, which is in this folder.
+fn home_on_disk(lab: &Lab, folder: &Path, more: &[&str]) -> (Home, Disk) {
     let disk = Disk::mount(folder.join("disk"));
     let at = |name: &str| disk.0.join(name).display().to_string();
     let paths = [
@@ -114,7 +120,8 @@ fn audit_lines(path: &Path) -> Vec<serde_json::Value> {
 #[test]
 fn deadlines_hold_on_a_full_disk() {
     in_private_machine("deadlines_hold_on_a_full_disk", |lab| {
-        let (home, disk) = home_on_disk(lab, &[]);
+        let folder = tempfile::tempdir().unwrap();
+        let (home, disk) = home_on_disk(lab, folder.path(), &[]);
         block_on(async {
             let daemon = home.start().await;
             let before = lab.inventory(&disk.0);
@@ -169,7 +176,7 @@ fn deadlines_hold_on_a_read_only_disk() {
         // An open log would keep the test from making the disk read-only.
         let elsewhere = tempfile::tempdir().unwrap();
         let audit = format!("paths.audit={}", elsewhere.path().join("audit.log").display());
-        let (home, disk) = home_on_disk(lab, &[&audit]);
+        let (home, disk) = home_on_disk(lab, elsewhere.path(), &[&audit]);
         block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
@@ -209,7 +216,7 @@ fn deadlines_hold_without_a_socket() {
         let folder = Disk::mount(elsewhere.path().join("run"));
         let socket = folder.0.join("sock");
         let setting = format!("paths.socket={}", socket.display());
-        let (home, disk) = home_on_disk(lab, &[&setting]);
+        let (home, disk) = home_on_disk(lab, elsewhere.path(), &[&setting]);
         block_on(async {
             let mut daemon = home.command().spawn().unwrap();
             until("it answers", async || Client::connect(&socket).await.is_ok()).await;
@@ -232,7 +239,8 @@ fn deadlines_hold_without_a_socket() {
 #[test]
 fn deadlines_hold_without_a_state_folder() {
     in_private_machine("deadlines_hold_without_a_state_folder", |lab| {
-        let (home, disk) = home_on_disk(lab, &[]);
+        let folder = tempfile::tempdir().unwrap();
+        let (home, disk) = home_on_disk(lab, folder.path(), &[]);
         block_on(async {
             let daemon = home.start().await;
             let client = daemon.client().await;
