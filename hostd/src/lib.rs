@@ -9,6 +9,7 @@ pub mod audit;
 pub mod client;
 pub mod clock;
 pub mod config;
+mod disk;
 pub mod host;
 pub mod lifecycle;
 pub mod metrics;

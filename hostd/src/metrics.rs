@@ -60,6 +60,8 @@ pub struct Metrics {
     reaped: Family<ReasonLabel, Counter>,
     reap_failures: Counter,
     limit_rejections: Family<LimitLabel, Counter>,
+    audit_write_failures: Counter,
+    record_write_failures: Counter,
     clones: Family<StateLabel, Gauge>,
     pool_available: Gauge,
     pool_members: Family<FlavorLabel, Gauge>,
@@ -90,6 +92,8 @@ impl Metrics {
             reaped: Family::default(),
             reap_failures: Counter::default(),
             limit_rejections: Family::default(),
+            audit_write_failures: Counter::default(),
+            record_write_failures: Counter::default(),
             clones: Family::default(),
             pool_available: Gauge::default(),
             pool_members: Family::default(),
@@ -184,6 +188,16 @@ impl Metrics {
             self.limit_rejections.clone(),
         );
         registry.register(
+            "hostd_audit_write_failures",
+            "Failed attempts to write the audit log",
+            self.audit_write_failures.clone(),
+        );
+        registry.register(
+            "hostd_record_write_failures",
+            "Failed attempts to write or remove the record of a clone that is being removed",
+            self.record_write_failures.clone(),
+        );
+        registry.register(
             "hostd_reconcile_duration_seconds",
             "How long comparing the host with the records took",
             self.reconcile.clone(),
@@ -222,6 +236,16 @@ impl Metrics {
     /// A caller hit a limit (`create_rate`, `connections`, `requests`, `clones`, `tenant_clones`, …).
     pub fn limit_rejection(&self, limit: &'static str) {
         self.limit_rejections.get_or_create(&LimitLabel { limit }).inc();
+    }
+
+    /// The audit log could not be written.
+    pub fn audit_write_failed(&self) {
+        self.audit_write_failures.inc();
+    }
+
+    /// The record of a clone that is being removed could not be written.
+    pub fn record_write_failed(&self) {
+        self.record_write_failures.inc();
     }
 
     /// How many clones there are, by state.
@@ -318,6 +342,8 @@ mod tests {
         metrics.limit_rejection("create_rate");
         metrics.set_clones(&BTreeMap::from([(CloneState::Ready, 3)]));
         metrics.set_pool_available(97);
+        metrics.audit_write_failed();
+        metrics.record_write_failed();
         metrics.reconcile(0.003);
         metrics.pool_claim("hit");
         metrics.pool_drained();
@@ -353,6 +379,8 @@ mod tests {
             "hostd_reaped_total{reason=\"deadline_passed\"} 0",
             "hostd_reap_failures_total 1",
             "hostd_limit_rejections_total{limit=\"create_rate\"} 1",
+            "hostd_audit_write_failures_total 1",
+            "hostd_record_write_failures_total 1",
             "hostd_clones{state=\"ready\"} 3",
             "hostd_clones{state=\"broken\"} 0",
             "hostd_pool_available 97",

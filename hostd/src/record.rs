@@ -7,12 +7,12 @@ use crate::api::{
     CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant,
 };
 use crate::clock::Stamp;
+use crate::disk::{check_private, is_disk_failure, make_folder, sync_folder};
 use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The intent for one clone.
@@ -95,7 +95,7 @@ pub enum Phase {
     },
     /// Verified to be gone. The slot is not used for a while.
     Quarantined {
-        /// Since when.
+        /// When the slot was freed.
         freed: Stamp,
         /// Whether a caller ever received it. Then its request ID cannot be used again.
         was_ready: bool,
@@ -159,13 +159,15 @@ pub struct StoreError {
 /// The records of one state folder. The caller holds the lock of the state folder.
 pub struct Store {
     folder: PathBuf,
+    pool_file: PathBuf,
+    fingerprint: String,
     #[cfg(feature = "fake-host")]
     hook: std::sync::Mutex<Option<WriteHook>>,
 }
 
-/// Called before (false) and after (true) every write, so that tests can simulate a crash in between.
+/// Called before (false) and after (true) every write, so that tests can make it fail or simulate a crash.
 #[cfg(feature = "fake-host")]
-pub type WriteHook = Box<dyn FnMut(bool) + Send>;
+pub type WriteHook = Box<dyn FnMut(bool) -> io::Result<()> + Send>;
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -176,53 +178,98 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Open the folder `records` below the state folder and read all of it.
     ///
-    /// Refuses slots whose names differ from those that the existing records were written with: their clones would not be
-    /// found.
+    /// A disk that is full or read-only is no error here: what can be read is used, so that clones go at their deadline,
+    /// and [`Store::prepare`] is tried again later. Refuses a pool whose names differ from those the existing records were
+    /// made with: their clones would become invisible.
     pub fn open(state: &Path, slots: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
         let folder = state.join("records");
-        let failed =
-            |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&folder)
-            .map_err(|error| failed(&folder, error))?;
         let store = Store {
             folder: folder.clone(),
+            pool_file: state.join("pool.json"),
+            fingerprint: slots.fingerprint(),
             #[cfg(feature = "fake-host")]
             hook: std::sync::Mutex::new(None),
         };
+        let found = store.read_all()?;
+        store.check_fingerprint(found.len())?;
+        match store.prepare() {
+            Err(error) if !is_disk_failure(&error) => {
+                Err(StoreError { path: folder, why: error.to_string() })
+            }
+            Err(error) => {
+                tracing::error!(folder = %folder.display(), %error, "records cannot be written; creates are refused");
+                Ok((store, found))
+            }
+            Ok(()) => Ok((store, found)),
+        }
+    }
+
+    /// Make what a write needs: the folder, and the file that names the pool. Existing ones are checked only.
+    pub fn prepare(&self) -> io::Result<()> {
+        let state = self.pool_file.parent().unwrap_or(Path::new("/"));
+        make_folder(state, STATE_MODE)?;
+        make_folder(&self.folder, 0o700)?;
+        check_private(&self.folder, &fs::metadata(&self.folder)?)?;
+        if fs::read_to_string(&self.pool_file).is_ok_and(|before| before == self.fingerprint) {
+            return Ok(());
+        }
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(state)?;
+        file.write_all(self.fingerprint.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(&self.pool_file).map_err(|error| error.error)?;
+        sync_folder(state)
+    }
+
+    /// Find out whether records can be written, by writing a file of the size of a record.
+    pub fn probe(&self) -> io::Result<()> {
+        self.hook(false)?;
+        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
+        file.write_all(&[b' '; PROBE_BYTES])
+    }
+
+    /// The slots that have a file.
+    pub fn slots(&self) -> io::Result<BTreeSet<Slot>> {
+        let mut slots = BTreeSet::new();
+        for entry in fs::read_dir(&self.folder)? {
+            slots.extend(slot_of_file(&entry?.file_name().to_string_lossy()));
+        }
+        Ok(slots)
+    }
+
+    fn read_all(&self) -> Result<BTreeMap<Slot, StoredRecord>, StoreError> {
+        let failed =
+            |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
         let mut found = BTreeMap::new();
-        for entry in fs::read_dir(&folder).map_err(|error| failed(&folder, error))? {
-            let path = entry.map_err(|error| failed(&folder, error))?.path();
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries.map_err(|error| failed(&self.folder, error))?,
+        };
+        for entry in entries {
+            let path = entry.map_err(|error| failed(&self.folder, error))?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with(TEMPORARY) {
-                fs::remove_file(&path).map_err(|error| failed(&path, error))?;
-                continue;
+                match fs::remove_file(&path) {
+                    Err(error) if !is_disk_failure(&error) => return Err(failed(&path, error)),
+                    _ => continue,
+                }
             }
-            let slot = name
-                .strip_prefix("slot-")
-                .and_then(|rest| rest.strip_suffix(".json"))
-                .and_then(|digits| digits.parse().ok())
-                .and_then(Slot::new);
-            let Some(slot) = slot else {
+            let Some(slot) = slot_of_file(name) else {
                 let why = "this file is not a record: move it away".to_owned();
                 return Err(StoreError { path, why });
             };
             found.insert(slot, read(&path, slot));
         }
-        store.check_fingerprint(&state.join("pool.json"), slots, found.len())?;
-        Ok((store, found))
+        Ok(found)
     }
 
-    /// Create the record of a slot that has none. This claims the slot; it fails if there is a record.
+    /// Create the record of a slot that has none. This claims the slot: it fails if there is a record.
     ///
-    /// The record is synced when this returns, so that files left by a power loss are recognised as hostd's.
+    /// It is synced before this returns, so that files that a loss of power leaves behind are recognised as ours.
     pub fn claim(&self, record: &Record) -> io::Result<()> {
         self.write(record, |file, path| {
             file.as_file().sync_all()?;
             file.persist_noclobber(path).map_err(|error| error.error)?;
-            File::open(&self.folder)?.sync_all()
+            sync_folder(&self.folder)
         })
     }
 
@@ -236,13 +283,12 @@ impl Store {
 
     /// Remove the record of a slot, after verified absence.
     pub fn remove(&self, slot: Slot) -> io::Result<()> {
-        self.hook(false);
+        self.hook(false)?;
         match fs::remove_file(self.path(slot)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        self.hook(true);
-        Ok(())
+        self.hook(true)
     }
 
     /// Let a test observe the writes.
@@ -256,56 +302,59 @@ impl Store {
         record: &Record,
         persist: impl FnOnce(tempfile::NamedTempFile, &Path) -> io::Result<()>,
     ) -> io::Result<()> {
-        self.hook(false);
-        let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)?;
+        self.hook(false)?;
+        let make = || tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder);
+        let mut file = match make() {
+            // Somebody removed the folder. The registry writes the other records again too.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.prepare().and_then(|()| make())?,
+            made => made?,
+        };
         serde_json::to_writer_pretty(&mut file, record)?;
         file.write_all(b"\n")?;
         persist(file, &self.path(record.slot))?;
-        self.hook(true);
-        Ok(())
+        self.hook(true)
     }
 
     fn path(&self, slot: Slot) -> PathBuf {
         self.folder.join(format!("slot-{slot}.json"))
     }
 
-    fn check_fingerprint(&self, path: &Path, slots: &Slots, records: usize) -> Result<(), StoreError> {
-        let failed = |why: String| StoreError { path: path.to_owned(), why };
-        let fingerprint = slots.fingerprint();
-        match fs::read_to_string(path) {
-            Ok(before) if before == fingerprint => return Ok(()),
-            Ok(before) if records > 0 => {
-                return Err(failed(format!(
-                    "the pool's names changed while {records} records exist, so their clones would become \
-                     invisible. Put the old [pool] settings back and destroy them first.\nbefore: {before}now: {fingerprint}"
-                )));
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error.to_string())),
-            _ => {}
+    fn check_fingerprint(&self, records: usize) -> Result<(), StoreError> {
+        let failed = |why: String| StoreError { path: self.pool_file.clone(), why };
+        match fs::read_to_string(&self.pool_file) {
+            Ok(before) if before != self.fingerprint && records > 0 => Err(failed(format!(
+                "the pool's names changed while {records} records exist, so their clones would become invisible. \
+                 Put the old [pool] settings back and destroy them first.\nbefore: {before}now: {}",
+                self.fingerprint
+            ))),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error.to_string())),
+            _ => Ok(()),
         }
-        let write = || -> io::Result<()> {
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(folder)?;
-            file.write_all(fingerprint.as_bytes())?;
-            file.as_file().sync_all()?;
-            file.persist(path).map(drop).map_err(|error| error.error)
-        };
-        write().map_err(|error| failed(error.to_string()))
     }
 
     #[cfg(feature = "fake-host")]
-    fn hook(&self, after: bool) {
+    fn hook(&self, after: bool) -> io::Result<()> {
         let mut hook = self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(hook) = hook.as_mut() {
-            hook(after);
-        }
+        hook.as_mut().map_or(Ok(()), |hook| hook(after))
     }
 
     #[cfg(not(feature = "fake-host"))]
-    fn hook(&self, _after: bool) {}
+    fn hook(&self, _after: bool) -> io::Result<()> {
+        Ok(())
+    }
 }
 
-/// The prefix of files that are being written. A crash may leave one, and the next start removes it.
+fn slot_of_file(name: &str) -> Option<Slot> {
+    name.strip_prefix("slot-")?.strip_suffix(".json")?.parse().ok().and_then(Slot::new)
+}
+
+/// The mode of the state folder: the clones' users must reach their folders below it. Secret files have modes of their own.
+pub(crate) const STATE_MODE: u32 = 0o711;
+
+/// No record is larger.
+const PROBE_BYTES: usize = 8192;
+
+/// The prefix of files that are being written. A crash may leave one, and it is removed at the next start.
 const TEMPORARY: &str = ".tmp-";
 
 fn read(path: &Path, slot: Slot) -> StoredRecord {
@@ -433,6 +482,34 @@ mod tests {
         fs::write(folder.join("notes.txt"), "mine").unwrap();
         let error = Store::open(dir.path(), &pool()).unwrap_err().to_string();
         assert!(error.contains("notes.txt") && error.contains("move it away"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_made_again_by_the_next_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let (store, _) = Store::open(&state, &pool()).unwrap();
+        store.claim(&record(1)).unwrap();
+        for gone in [state.join("records"), state.clone()] {
+            fs::remove_dir_all(gone).unwrap();
+            let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(store.slots().unwrap_err().kind(), io::ErrorKind::NotFound);
+            store.save(&record(1)).unwrap();
+            assert_eq!(store.slots().unwrap(), BTreeSet::from([record(1).slot]));
+            assert_eq!(mode(&state.join("records")), 0o700);
+            assert_eq!(mode(&state) & 0o011, 0o011, "{:o}", mode(&state));
+            let (_, found) = Store::open(&state, &pool()).unwrap();
+            assert_eq!(found.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        Store::open(dir.path(), &pool()).unwrap();
+        fs::set_permissions(dir.path().join("records"), fs::Permissions::from_mode(0o770)).unwrap();
+        let error = Store::open(dir.path(), &pool()).unwrap_err().to_string();
+        assert!(error.contains("records") && error.contains("chmod go-w"), "{error}");
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! `kill -9` at any moment loses nothing and leaves nothing.
 //!
-//! The real daemon runs on the fake host. Clients create, renew, destroy and reap without pause,
-//! while the daemon is killed and started again on the same state folder, over and over, also in the
-//! middle of its start. Nobody tells the clients; they only see connections break. In the end
-//! everything is destroyed, and then nothing may be left.
+//! The real daemon runs on the fake host. Clients create, renew, destroy and reap without pause, while the daemon is killed
+//! and restarted on the same state folder many times, also during its start. The clients only see broken connections. At
+//! the end everything is destroyed, and nothing may be left.
 //!
-//! The same again with a warm pool, which is drained when the daemon is stopped in the end.
+//! A second test does the same with a warm pool, which is drained when the daemon is stopped at the end.
 //!
-//! `HOSTD_KILL9_COUNT` sets the number of kills, `HOSTD_KILL9_SEED` repeats a run's random choices
-//! (not its timing).
+//! `HOSTD_KILL9_COUNT` sets the number of kills. `HOSTD_KILL9_SEED` repeats a run's random choices, but not its timing.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,12 +26,12 @@ use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 4;
 const SLOTS: u16 = 24;
-/// No client keeps more, so that there is always a slot to be had.
+/// No client keeps more, so that a slot is always free.
 const CLONES_PER_CLIENT: usize = 3;
-/// A clone's life when it must not pass during the test.
+/// A deadline that does not pass during the test.
 const FOR_EVER: u64 = 86_400;
 
-/// Clones that a client was given and nobody has asked to destroy: they must be there.
+/// Clones that a client got and that nobody has asked to destroy. They must exist.
 type Live = BTreeMap<String, String>;
 
 #[derive(Default)]
@@ -82,7 +80,7 @@ impl Run {
         self.wrong.lock().unwrap().is_empty()
     }
 
-    /// A clone was given to a client. Its slot cannot be anybody else's.
+    /// A client got a clone. No other live clone may have its slot.
     fn given(&self, name: &str, clone_id: &str) {
         let before = self.live().insert(name.to_owned(), clone_id.to_owned());
         if before.as_ref().is_some_and(|before| before != clone_id) {
@@ -90,22 +88,26 @@ impl Run {
         }
     }
 
-    /// Count an error answer. Some can only be a defect.
+    /// Count an error. Each method has errors that a busy, damaged or restarting host explains; any other is a defect.
     fn refused(&self, call: &str, code: &str, message: &str) {
         count(&self.figures.refused);
         *self.refusals.lock().unwrap().entry(format!("{call} {code}")).or_default() += 1;
-        const EXPECTED: [&str; 7] = [
-            "host_full",
-            "name_taken",
-            "request_finished",
-            "incomplete",
-            "wrong_clone",
-            "host_not_ready",
-            "step_failed",
-        ];
-        if !EXPECTED.contains(&code) {
+        let expected: &[&str] = match call {
+            "browser-clone-create" => {
+                &["host_full", "request_finished", "incomplete", "host_not_ready", "step_failed"]
+            }
+            "browser-clone-destroy" => &["incomplete", "wrong_clone"],
+            _ => &[],
+        };
+        if !expected.contains(&code) {
             self.wrong(format!("{call}: {code}: {message}"));
         }
+    }
+
+    /// Whether the daemon was given enough to do for the kills to mean something.
+    fn had_work(&self, kills: u64, pool: bool) -> bool {
+        let made = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        made(&self.figures.created) > kills / 4 && (!pool || made(&self.figures.warm) > 0)
     }
 
     fn slot(&self, name: &str) -> Slot {
@@ -113,7 +115,7 @@ impl Run {
     }
 }
 
-/// One client: what it has, and what it asked for and was not answered.
+/// One client: its clones, and its calls that were not answered.
 struct Client<'a> {
     run: &'a Run,
     random: Random,
@@ -147,12 +149,12 @@ impl Client<'_> {
         }
     }
 
-    /// How many clones may be there because of it.
+    /// How many clones may exist because of it.
     fn mine(&self) -> usize {
         self.have.len() + self.unanswered.len() + self.unfinished.len()
     }
 
-    /// One call. `None`: the daemon went away before it answered.
+    /// One call. `None`: the daemon died before it answered.
     fn call(&mut self, method: &str, params: Value) -> Option<Result<Value, String>> {
         if self.wire.is_none() {
             match Wire::connect(&self.run.socket) {
@@ -168,7 +170,7 @@ impl Client<'_> {
             Ok(result) => Some(Ok(result)),
             Err(CallError::Refused(Refused { code, message, .. })) => {
                 self.run.refused(method, &code, &message);
-                // Pressing on at once would only be refused again.
+                // The next call would be refused as well.
                 std::thread::sleep(Duration::from_millis(5));
                 Some(Err(code))
             }
@@ -206,7 +208,7 @@ impl Client<'_> {
         if result["clone"]["launch"] == "warm" && result["renewed"] == false {
             count(&self.run.figures.warm);
         }
-        // Its deadline takes a short one; nobody may rely on it.
+        // One with a short deadline is reaped during the test, so it is not expected to live.
         if !short {
             self.run.given(&name, &clone_id);
             self.have.push(Clone { request, name, clone_id });
@@ -244,7 +246,7 @@ impl Client<'_> {
         let params = json!({"name": clone.name, "clone_id": clone.clone_id});
         match self.call("browser-clone-destroy", params) {
             Some(Ok(_)) => count(&self.run.figures.destroyed),
-            // The first call got through before the daemon died, and the slot has its next clone by now.
+            // The first call succeeded before the daemon died, and the slot has its next clone by now.
             Some(Err(code)) if code == "wrong_clone" && repeated => {}
             Some(Err(code)) if code == "wrong_clone" => {
                 self.run.wrong(format!("{} was live as {} and is not", clone.name, clone.clone_id));
@@ -253,7 +255,7 @@ impl Client<'_> {
         }
     }
 
-    /// What a host does to those who clean up.
+    /// Make the destroy of this slot difficult.
     fn make_it_hard(&mut self, slot: Slot) {
         let world = &self.run.world;
         match self.random.below(12) {
@@ -277,8 +279,8 @@ impl Client<'_> {
     }
 }
 
-/// Every clone that a client has must be listed as it was given. Those that a client began to destroy
-/// while we looked are not held against the daemon.
+/// Every clone of a client must be listed as ready, with its identity. Clones that a client began to destroy during this
+/// check are left out.
 fn check_live(run: &Run) {
     let before = run.live().clone();
     let Ok(mut wire) = Wire::connect(&run.socket) else { return };
@@ -309,7 +311,7 @@ fn start(lab: &Lab, run: &Run) -> Option<Daemon> {
     }
 }
 
-/// Kill and start again; answers how many kills struck before the daemon took connections.
+/// Kill and restart. Returns how many kills came before the daemon accepted connections.
 fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -> u64 {
     let mut in_start = 0;
     for _ in 0..kills {
@@ -331,8 +333,8 @@ fn kill_again_and_again(lab: &Lab, run: &Run, random: &mut Random, kills: u64) -
     in_start
 }
 
-/// What is neither ready nor foreign goes without anybody asking for it. A clone that its client damaged, to make its
-/// destroy hard, and could not destroy any more because of the last kill, is broken and rightly waits for its owner.
+/// Everything that is neither ready nor foreign is removed without a call. An exception is a clone that its client damaged
+/// to make its destroy difficult, and could not destroy because of the last kill. It is broken and waits for its owner.
 fn settle(run: &Run) {
     let mut left = Value::Null;
     let settled = wait_for(|| {
@@ -352,7 +354,7 @@ fn settle(run: &Run) {
     }
 }
 
-/// The pool is full again some time after the last kill, and drained when the daemon is asked to stop.
+/// After the last kill the pool is filled again, and it is drained when the daemon stops.
 fn stop_with_pool(lab: &Lab, run: &Run) {
     let Some(daemon) = start(lab, run) else { return };
     let full = wait_for(|| {
@@ -387,7 +389,7 @@ fn destroy_all(run: &Run) {
             left = true;
             if !clone["clone_id"].is_null() {
                 let params = json!({"name": clone["name"], "clone_id": clone["clone_id"]});
-                // What cannot be finished now is gone on with by the reaper, and listed again.
+                // What is not finished now is continued by the reaper and listed again.
                 let _ = wire.call("browser-clone-destroy", params);
             }
         }
@@ -411,6 +413,9 @@ fn nothing_is_lost_and_nothing_is_left_with_a_warm_pool() {
     kill_and_check(lab, pool, from_env("HOSTD_KILL9_COUNT").unwrap_or(100), Duration::from_millis(150));
 }
 
+/// Clients that were unlucky with the timing get this many times the kills to make up for it.
+const MOST_ROUNDS: u64 = 4;
+
 fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
     let seed = from_env("HOSTD_KILL9_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("kill9: seed {seed}");
@@ -430,7 +435,7 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         figures: Figures::default(),
         over: AtomicBool::new(false),
         pause,
-        // Time for the pool to be filled and taken from.
+        // Long enough for the pool to be filled and used.
         life: if pool.is_empty() { Duration::from_millis(600) } else { Duration::from_millis(1200) },
     };
 
@@ -453,7 +458,12 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
                 client.work();
             });
         }
-        let in_start = kill_again_and_again(&lab, &run, &mut Random::new(seed), kills);
+        let mut random = Random::new(seed);
+        let (mut in_start, mut rounds) = (0, 0);
+        while rounds == 0 || (!run.had_work(kills, !pool.is_empty()) && run.sound() && rounds < MOST_ROUNDS) {
+            in_start += kill_again_and_again(&lab, &run, &mut random, kills);
+            rounds += 1;
+        }
         run.over.store(true, Ordering::Relaxed);
         in_start
     });
@@ -462,7 +472,7 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         stop_with_pool(&lab, &run);
         lab.change_config(pool, "");
     }
-    // The last start: what is live is still there, and everything else goes.
+    // The last start: live clones still exist, and everything else is removed.
     let daemon = start(&lab, &run);
     check_live(&run);
     let live = run.live().len();
@@ -512,6 +522,8 @@ fn kill_and_check(lab: Lab, pool: &str, kills: u64, pause: Duration) {
         let folder = lab.keep();
         panic!("seed {seed}, folder {}:\n{}\n\n{log}", folder.display(), wrong.join("\n"));
     }
-    assert!(number(&figures.created) > kills / 4, "the daemon was given too little to do");
-    assert!(pool.is_empty() || number(&figures.warm) > 0, "nobody took anything from the pool");
+    assert!(
+        run.had_work(kills, !pool.is_empty()),
+        "the daemon was given too little to do in {MOST_ROUNDS} rounds"
+    );
 }

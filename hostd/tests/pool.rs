@@ -183,6 +183,7 @@ fn no_two_records_ever_name_one_request() {
             });
             let mut most = seen.lock().unwrap();
             *most = naming.count().max(*most);
+            Ok(())
         })));
         assert_eq!(rig.create("the-one").await.unwrap().clone.name, well);
         rig.settle().await;
@@ -657,14 +658,11 @@ fn members_have_no_owner() {
 fn a_member_whose_record_cannot_be_written_is_not_bound() {
     on_paused_time(async {
         let mut rig = with_pool(1, |_| {}).await;
-        let records = rig.config.paths.state.join("records");
-        let hidden = rig.config.paths.state.join("elsewhere");
-        std::fs::rename(&records, &hidden).unwrap();
+        rig.fail_record_writes();
         let error = rig.create("a").await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::StateUnavailable);
         // The record on disk is older than the drain; the next start finds no objects of that member.
         rig.settle().await;
-        std::fs::rename(&hidden, &records).unwrap();
         rig.restart().await;
         rig.settle().await;
         rig.refill().await;

@@ -306,12 +306,14 @@ async fn a_hangup_reopens_the_audit_log() {
 }
 
 #[tokio::test]
-async fn without_an_audit_log_nothing_is_changed() {
-    let home = Home::new(&["paths.audit=/dev/full"]);
+async fn without_an_audit_log_nothing_is_created() {
+    let home = Home::new(&[]);
     let daemon = home.start().await;
     let client = daemon.client().await;
+    fs::remove_file(home.audit()).unwrap();
+    fs::create_dir(home.audit()).unwrap();
     assert_eq!(refused(client.create(create("a")).await).code(), ErrorCode::AuditUnavailable);
-    assert_eq!(refused(client.reap(ReapParams::default()).await).code(), ErrorCode::AuditUnavailable);
+    client.reap(ReapParams::default()).await.unwrap();
     assert!(client.list(ListParams::default()).await.unwrap().clones.is_empty());
     daemon.stop().await;
 }

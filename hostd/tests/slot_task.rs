@@ -164,6 +164,27 @@ fn operations_on_one_clone_run_one_after_the_other() {
     });
 }
 
+/// An inspection of the whole host that began before a slot was released says nothing about the slot afterwards.
+#[test]
+fn a_released_name_is_free_whatever_an_older_inspection_showed() {
+    on_paused_time(async {
+        let rig = Rig::with(|config| config.lifecycle.quarantine_seconds = 0).await;
+        let clone = rig.create("one").await.unwrap().clone;
+        // It shows the clone, and is answered after the clone is gone.
+        rig.host.inject(Fault::once(HostCall::Inventory, FaultKind::AnswerLate(Duration::from_secs(2))));
+        let engine = rig.engine.clone();
+        let inspecting = tokio::spawn(async move { engine.reconcile_now().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.destroy(&clone).await.unwrap();
+        inspecting.await.unwrap();
+        let mut named = request("two");
+        named.name = Some(clone.name.clone());
+        let second = rig.engine.create(&caller(1000), named, None).await.unwrap();
+        assert_eq!(second.clone.name, clone.name);
+        assert_eq!(rig.check_settled("the second clone"), 1);
+    });
+}
+
 /// The host's own thread finishes a step after its call timed out: the rollback must wait for it.
 #[test]
 fn an_effect_that_finishes_late_is_rolled_back_with_the_rest() {

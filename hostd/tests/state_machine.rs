@@ -1,5 +1,5 @@
-//! Random lives of a host: callers, crashes, reboots, faults, a meddling operator and firewall
-//! reloads in any order, with the promises checked after every step and a clean host at the end.
+//! Random histories of a host: calls, crashes, reboots, faults, changes by an operator and firewall reloads in any order.
+//! The promises are checked after every event, and at the end the host must be clean.
 #![allow(clippy::unwrap_used)]
 
 mod rig;
@@ -65,6 +65,8 @@ enum Event {
     RemakeTemplate,
     KillBrowser(u16),
     SetFrozen(u16, bool),
+    /// From now on no record can be written, or all can be again. After a restart all can be written.
+    FullDisk(bool),
 }
 
 fn any_call() -> impl Strategy<Value = Call> {
@@ -134,7 +136,18 @@ fn any_event_with_pool() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A clone that a caller was given.
+/// What also happens to a host whose disk is full at times.
+fn any_event_with_full_disk() -> impl Strategy<Value = Event> {
+    let late =
+        prop_oneof![Just(8), Just(40)].prop_map(|seconds| FaultKind::Late(Duration::from_secs(seconds)));
+    prop_oneof![
+        40 => any_event(),
+        5 => any::<bool>().prop_map(Event::FullDisk),
+        3 => (0..HostCall::ALL.len(), late, 1..3u8).prop_map(|(call, kind, times)| Event::Fault(call, kind, times)),
+    ]
+}
+
+/// A clone that a caller got.
 struct Promise {
     name: CloneName,
     /// Its deadline on the test's clock.
@@ -144,9 +157,9 @@ struct Promise {
 /// What the test knows about the host's promises.
 struct World {
     rig: Rig,
-    /// Clones that a caller was given, and that nobody may take before their deadline.
+    /// Clones that a caller got and that must not be removed before their deadline.
     promised: BTreeMap<CloneId, Promise>,
-    /// Clones that somebody asked to destroy: from then on nothing is promised.
+    /// Clones that a caller asked to destroy. Nothing is promised for them any more.
     given_up: BTreeSet<CloneId>,
     foreign: BTreeSet<String>,
 }
@@ -161,7 +174,7 @@ impl World {
                 self.call_all(vec![call], true).await;
                 let engine = self.rig.engine.clone();
                 let _ = tokio::spawn(async move { engine.reconcile_now().await }).await;
-                // It struck by now, or never will.
+                // It has occurred by now, or is not going to.
                 self.rig.host.crash_at_call(u64::MAX >> 1, When::After);
                 self.rig.restart().await;
                 self.rig.engine.reconcile_now().await;
@@ -215,6 +228,8 @@ impl World {
             Event::RemakeTemplate => rig.host.remake_template(&rig.config.host.snapshot),
             Event::KillBrowser(number) => rig.host.kill_browser(slot(number)),
             Event::SetFrozen(number, frozen) => rig.host.set_frozen(slot(number), frozen),
+            Event::FullDisk(true) => rig.fail_record_writes(),
+            Event::FullDisk(false) => rig.allow_record_writes(),
             Event::LoseState => {
                 std::fs::remove_dir_all(rig.config.paths.state.join("records")).unwrap();
                 self.promised.clear();
@@ -315,7 +330,7 @@ impl World {
                 assert!(gone, "{} was destroyed and is still there", clone.name);
             }
             Outcome::Destroyed(clone, Err(error)) if alone && !may_die => {
-                // Not gone is fine if it is recorded, so that the reaper goes on.
+                // An incomplete destroy must be recorded, so that the reaper continues it.
                 if error.code() == ErrorCode::Incomplete {
                     let left =
                         self.rig.list().remove(&clone.name).expect("an incomplete destroy is recorded");
@@ -366,7 +381,19 @@ impl World {
         assert_eq!(self.rig.host.foreign(), self.foreign, "something foreign was touched");
     }
 
-    /// What holds after the host was looked at.
+    /// After a turn of the timer on a host without faults, no clone is past its deadline.
+    fn check_deadlines(&self) {
+        let list = self.rig.list();
+        let now = self.rig.clock.now().mono;
+        for (id, promised) in self.promised.iter().filter(|(_, promised)| promised.until <= now) {
+            let there = list.get(&promised.name).filter(|clone| clone.clone_id.as_ref() == Some(id));
+            let alive =
+                there.is_some_and(|clone| matches!(clone.state, CloneState::Ready | CloneState::Broken));
+            assert!(!alive, "{} outlives its deadline: {there:?}", promised.name);
+        }
+    }
+
+    /// What holds after the host was inspected.
     fn check_after_tick(&self) {
         let list = self.rig.list();
         for object in self.rig.host.ours() {
@@ -376,7 +403,7 @@ impl World {
         }
     }
 
-    /// Everybody goes home: what is left must be nothing.
+    /// Everything is removed, and nothing may be left.
     async fn end(&mut self) {
         if self.rig.config.pool.size > 0 {
             self.rig.host.clear_faults();
@@ -384,6 +411,7 @@ impl World {
             self.rig.restart().await;
         }
         let rig = &self.rig;
+        rig.allow_record_writes();
         rig.host.clear_faults();
         rig.host.restore_rules();
         for number in 1..=SLOTS {
@@ -394,18 +422,18 @@ impl World {
             rig.clock.advance(Duration::from_secs(2000));
             rig.engine.reconcile_now().await;
         }
-        // Orphans that a run refuses to take all at once go one by one, by name.
+        // Orphans that the alarm keeps are reaped one by one, by name.
         for name in rig.list().into_keys() {
             let wish = ReapParams { name: Some(name), ..ReapParams::default() };
             rig.engine.reap(&operator(), wish, None).await.unwrap();
         }
         rig.settle().await;
-        // Every turn of the timer is one more try for what was moved aside, and busy ends some time.
+        // Every turn of the timer tries again to destroy what was moved aside.
         for _ in 0..30 {
             rig.engine.reconcile_now().await;
         }
-        // Storage that somebody else's jail runs from stays, recorded, until that jail is stopped; and
-        // what carries no mark beside something foreign, or is mounted below it, is not provably ours.
+        // Storage under a foreign jail stays and stays recorded until that jail is stopped. Unmarked objects beside
+        // something foreign, or mounted below it, are not provably ours.
         let held = |name: &str| self.foreign.contains(&format!("jail {name}"));
         let foreign = |name: &str| self.foreign.iter().any(|object| object.ends_with(name));
         let mut left = rig.host.ours();
@@ -441,10 +469,14 @@ fn run(events: Vec<Event>, pool: u16) {
         let mut world =
             World { rig, promised: BTreeMap::new(), given_up: BTreeSet::new(), foreign: BTreeSet::new() };
         for event in events {
-            // A look says nothing of a slot that is being worked on, as by the end of a member that was not fit to be taken.
+            // An inspection is not used for a busy slot, such as one whose unfit member is being drained.
             let looks = matches!(event, Event::Tick) && world.rig.engine.status().operations == 0;
+            let obeys = matches!(event, Event::Tick) && !world.rig.host.has_faults();
             world.apply(event).await;
             world.check();
+            if obeys {
+                world.check_deadlines();
+            }
             if looks && world.rig.engine.status().alarms.is_empty() {
                 world.check_after_tick();
             }
@@ -463,6 +495,11 @@ proptest! {
 
     #[test]
     fn a_host_keeps_its_promises(events in prop::collection::vec(any_event(), 1..50)) {
+        run(events, 0);
+    }
+
+    #[test]
+    fn a_host_with_a_full_disk_keeps_its_promises(events in prop::collection::vec(any_event_with_full_disk(), 1..50)) {
         run(events, 0);
     }
 

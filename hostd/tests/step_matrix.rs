@@ -1,14 +1,14 @@
-//! The step matrix: for create, destroy, reap and rollback, at every call to the host and every
-//! write of a record: it fails, half succeeds, lies, hangs, runs twice, or the process dies before
-//! or after it. After reconcile the host is clean or the clone is ready, every time. The same with a warm
-//! pool, whose members are claimed, made and drained: afterwards it can be filled again, every time.
+//! The step matrix: for create, destroy, reap and rollback, every call to the host and every write of a record goes wrong:
+//! it fails, half succeeds, reports success without effect, hangs, runs twice, takes effect after its caller gave up, or
+//! the process dies before or after it. After reconcile the host is clean or the clone is ready, and the next create
+//! succeeds. The same with a warm pool, whose members are claimed, made and drained: afterwards it can be filled again.
 #![allow(clippy::unwrap_used)]
 
 mod rig;
 
-use hostd::api::{CloneInfo, CloneState, Flavor};
-use hostd::host::HostErrorKind;
+use hostd::api::{CloneInfo, CloneState, CreateParams, ErrorCode, Flavor};
 use hostd::host::fake::{Fault, FaultKind, HostCall, SimulatedCrash, When};
+use hostd::host::{Host, HostErrorKind};
 use rig::Rig;
 use std::panic::panic_any;
 use std::time::Duration;
@@ -20,19 +20,19 @@ enum Operation {
     CreateAtOnce,
     Destroy,
     Reap,
-    /// A create whose last step fails, so that everything made before has to go again.
+    /// A create whose last step fails, so that everything that was made is rolled back.
     Rollback,
     /// The same on a host that makes parts at the same time.
     RollbackAtOnce,
-    /// A create that takes a member of this flavour from the warm pool.
+    /// A create that claims a member of this flavour.
     Claim(Flavor),
     /// A member of this flavour is made.
     Refill(Flavor),
-    /// A member that is too old is taken away.
+    /// A member that is too old is drained.
     Drain(Flavor),
     /// A destroy beside a full warm pool.
     DestroyBesidePool,
-    /// A create that no member fits, when the warm pool has the last place.
+    /// A create that no member fits, on a host that is full because of the warm pool.
     Evict,
 }
 
@@ -53,7 +53,7 @@ const OPERATIONS: [Operation; 14] = [
     Operation::Evict,
 ];
 
-/// When a member is too old: after everything that settling takes, and before the neighbour's deadline.
+/// The age at which a member is drained: longer than settling takes, and before the neighbour's deadline.
 const MAX_AGE: u64 = 1200;
 
 impl Operation {
@@ -67,7 +67,7 @@ impl Operation {
         }
     }
 
-    /// The state of things before the operation: one neighbour that must not be harmed, and its clone.
+    /// The host before the operation, with a neighbour that must not be harmed. Returns the clone to operate on.
     async fn prepare(self) -> (Rig, Option<CloneInfo>) {
         let rig = Rig::with(|config| {
             config.pool.flavors = self.pool().into_iter().collect();
@@ -117,8 +117,17 @@ impl Operation {
         (rig, clone)
     }
 
-    /// Run it in a task of its own, which may die.
-    async fn run(self, rig: &Rig, clone: Option<CloneInfo>) {
+    /// What a create of the victim asks for.
+    fn victim(self) -> CreateParams {
+        let mut params = rig::request("victim");
+        if self == Operation::Evict {
+            params.snapshot = Some("v2".parse().unwrap());
+        }
+        params
+    }
+
+    /// Run it in a task of its own, which may die. Returns whether it succeeded.
+    async fn run(self, rig: &Rig, clone: Option<CloneInfo>) -> bool {
         let engine = rig.engine.clone();
         let work = async move {
             match self {
@@ -126,27 +135,36 @@ impl Operation {
                 | Operation::CreateAtOnce
                 | Operation::Rollback
                 | Operation::RollbackAtOnce
-                | Operation::Claim(_) => {
-                    let _ = engine.create(&rig::caller(1000), rig::request("victim"), None).await;
+                | Operation::Claim(_)
+                | Operation::Evict => engine.create(&rig::caller(1000), self.victim(), None).await.is_ok(),
+                Operation::Refill(_) => engine.refill_now().await.is_ok(),
+                Operation::Drain(_) => {
+                    engine.reconcile_now().await;
+                    true
                 }
-                Operation::Evict => {
-                    let mut wish = rig::request("victim");
-                    wish.snapshot = Some("v2".parse().unwrap());
-                    let _ = engine.create(&rig::caller(1000), wish, None).await;
-                }
-                Operation::Refill(_) => {
-                    let _ = engine.refill_now().await;
-                }
-                Operation::Drain(_) => engine.reconcile_now().await,
                 Operation::Destroy | Operation::DestroyBesidePool => {
-                    let _ = engine.destroy(&rig::caller(1000), rig::params(&clone.unwrap()), None).await;
+                    engine.destroy(&rig::caller(1000), rig::params(&clone.unwrap()), None).await.is_ok()
                 }
                 Operation::Reap => {
-                    let _ = engine.reap(&rig::operator(), Default::default(), None).await;
+                    let reaped = engine.reap(&rig::operator(), Default::default(), None).await;
+                    reaped.is_ok_and(|result| result.reaped.len() == 1)
                 }
             }
         };
-        let _ = tokio::spawn(work).await;
+        tokio::spawn(work).await.unwrap_or(false)
+    }
+
+    /// Whether it is a create that fails.
+    fn rolls_back(self) -> bool {
+        matches!(self, Operation::Rollback | Operation::RollbackAtOnce)
+    }
+
+    /// Whether it destroys the victim.
+    fn removes(self) -> bool {
+        matches!(
+            self,
+            Operation::Destroy | Operation::DestroyBesidePool | Operation::Reap | Operation::Drain(_)
+        )
     }
 
     /// Everything settles, and the warm pool is filled again.
@@ -158,7 +176,7 @@ impl Operation {
         }
     }
 
-    /// What is allowed at the end: nothing of the victim, unless a death kept the operation from counting.
+    /// What is allowed at the end: nothing of the victim, unless the process died before the operation was recorded.
     fn check(self, rig: &Rig, died: bool, context: &str) {
         let clones = rig.check_settled(context);
         let list = rig.list();
@@ -175,10 +193,38 @@ impl Operation {
             Operation::Refill(_) | Operation::Drain(_) => 1,
         };
         assert!(clones <= most, "{context}: {list:?}");
-        // With the last place taken there is none for the pool.
+        // A full host has no room for the pool.
         let full = self == Operation::Evict && clones == 2;
         let members = usize::from(self.pool().is_some() && !full);
         assert_eq!(rig.members().len(), members, "{context}: {list:?}");
+    }
+
+    /// The host works again: the same request gets its clone.
+    async fn retry(self, rig: &Rig, context: &str) {
+        rig.host.clear_faults();
+        let retried = rig.engine.create(&rig::caller(1000), self.victim(), None).await;
+        let clone = retried.unwrap_or_else(|error| panic!("{context}: the retry fails: {error}")).clone;
+        assert_eq!(clone.state, CloneState::Ready, "{context}");
+    }
+
+    /// Everything settles, only what is allowed is left, and the host works again.
+    async fn end(self, rig: &Rig, died: bool, context: &str) {
+        self.settle(rig).await;
+        self.check(rig, died, context);
+        self.retry(rig, context).await;
+    }
+}
+
+/// Work that finishes after its caller gave up must not land in a slot that was declared free.
+async fn no_late_effect_in_a_free_slot(rig: &Rig, context: &str) {
+    rig.host.settle().await;
+    let (ours, list) = (rig.host.ours(), rig.list());
+    for number in 1..=rig::SLOTS {
+        let name = rig.engine.slots().name(rig::slot(number));
+        let objects: Vec<&String> =
+            ours.iter().filter(|object| object.split([' ', '/']).any(|word| word == name.as_str())).collect();
+        let free = list.get(&name).is_none_or(|clone| clone.state == CloneState::Quarantined);
+        assert!(!free || objects.is_empty(), "{context}: {name} is free, but has {objects:?}");
     }
 }
 
@@ -191,9 +237,11 @@ async fn measure(operation: Operation) -> (u64, u64) {
         if !after {
             count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         }
+        Ok(())
     })));
     let before = rig.host.calls();
-    operation.run(&rig, clone).await;
+    let succeeded = operation.run(&rig, clone).await;
+    assert_eq!(succeeded, !operation.rolls_back(), "{operation:?} without a fault");
     let calls = rig.host.calls() - before;
     (calls, writes.load(std::sync::atomic::Ordering::SeqCst))
 }
@@ -212,8 +260,7 @@ fn dying_at_every_call_to_the_host() {
                     rig.host.crash_at_call(call, when);
                     operation.run(&rig, clone).await;
                     rig.restart().await;
-                    operation.settle(&rig).await;
-                    operation.check(&rig, true, &context);
+                    operation.end(&rig, true, &context).await;
                     cases += 1;
                 }
             }
@@ -240,17 +287,102 @@ fn dying_at_every_write_of_a_record() {
                         if number == write && after == (when == When::After) {
                             panic_any(SimulatedCrash);
                         }
+                        Ok(())
                     })));
                     operation.run(&rig, clone).await;
                     rig.restart().await;
-                    operation.settle(&rig).await;
-                    operation.check(&rig, true, &context);
+                    operation.end(&rig, true, &context).await;
                     cases += 1;
                 }
             }
         }
         println!("step matrix: {cases} deaths around writes of records");
         assert!(cases > 30, "{cases}");
+    });
+}
+
+#[test]
+fn every_single_write_of_a_record_fails() {
+    rig::runtime().block_on(async {
+        let mut cases = 0;
+        for operation in OPERATIONS {
+            let (_, writes) = measure(operation).await;
+            for write in 1..=writes {
+                for (when, restart) in [(When::Before, false), (When::After, false), (When::Before, true)] {
+                    let context =
+                        format!("{operation:?}: write {write} of {writes} fails {when:?}, restart {restart}");
+                    let (mut rig, clone) = operation.prepare().await;
+                    let mut number = 0;
+                    rig.engine.store().set_hook(Some(Box::new(move |after| {
+                        number += u64::from(!after);
+                        match number == write && after == (when == When::After) {
+                            true => Err(std::io::ErrorKind::StorageFull.into()),
+                            false => Ok(()),
+                        }
+                    })));
+                    let succeeded = operation.run(&rig, clone).await;
+                    assert!(succeeded || !operation.removes(), "{context}");
+                    if restart {
+                        rig.restart().await;
+                    }
+                    operation.end(&rig, restart, &context).await;
+                    cases += 1;
+                }
+            }
+        }
+        println!("step matrix: {cases} failed writes of records");
+        assert!(cases > 60, "{cases}");
+    });
+}
+
+/// A full disk: neither records nor audit lines can be written, before and after a restart. Removing works all the same.
+#[test]
+fn removing_works_while_nothing_can_be_written() {
+    rig::runtime().block_on(async {
+        for operation in OPERATIONS.into_iter().filter(|operation| operation.removes()) {
+            for restart in [false, true] {
+                let context = format!("{operation:?} on a full disk, restart {restart}");
+                let (mut rig, clone) = operation.prepare().await;
+                let name = match &clone {
+                    Some(clone) => clone.name.clone(),
+                    None => rig.members().remove(0),
+                };
+                let left = |rig: &Rig| -> Vec<String> {
+                    let mentions =
+                        |object: &String| object.split([' ', '/']).any(|word| word == name.as_str());
+                    rig.host.ours().into_iter().filter(mentions).collect()
+                };
+                rig.fail_record_writes();
+                rig.break_audit();
+                match restart {
+                    // The caller's destroy is lost with the process; a deadline is not.
+                    true if operation != Operation::Destroy && operation != Operation::DestroyBesidePool => {
+                        rig.mend_audit();
+                        rig.restart().await;
+                        rig.fail_record_writes();
+                        rig.break_audit();
+                        rig.engine.reconcile_now().await;
+                    }
+                    _ => assert!(operation.run(&rig, clone).await, "{context}"),
+                }
+                assert_eq!(left(&rig), Vec::<String>::new(), "{context}");
+                let alarms = rig.engine.status().alarms;
+                assert!(alarms.iter().any(|alarm| alarm.contains("audit log")), "{context}: {alarms:?}");
+                let refused = rig.create("another").await.unwrap_err();
+                assert_eq!(refused.code(), ErrorCode::AuditUnavailable, "{context}: {refused}");
+                rig.mend_audit();
+                let refused = rig.create("another").await.unwrap_err();
+                assert_eq!(refused.code(), ErrorCode::StateUnavailable, "{context}: {refused}");
+                rig.allow_record_writes();
+                operation.end(&rig, false, &context).await;
+                let alarms = rig.engine.status().alarms;
+                assert!(alarms.is_empty(), "{context}: {alarms:?}");
+                let audit = std::fs::read_to_string(&rig.config.paths.audit).unwrap();
+                // A caller's reap names no clone.
+                let line = if operation == Operation::Reap { "browser-clone-reap" } else { name.as_str() };
+                assert!(audit.contains(line), "{context}: the lines were written later: {audit}");
+            }
+        }
     });
 }
 
@@ -267,6 +399,9 @@ async fn faults_of(operation: Operation) {
         FaultKind::Hang,
         FaultKind::HangAfter,
         FaultKind::Twice,
+        // Longer than a step's timeout of five seconds. Then shorter than the time that such work is waited for, and longer.
+        FaultKind::Late(Duration::from_secs(8)),
+        FaultKind::Late(Duration::from_secs(40)),
     ];
     let mut cases = 0;
     for call in HostCall::ALL.iter().copied().filter(|call| call.is_effect()) {
@@ -275,19 +410,20 @@ async fn faults_of(operation: Operation) {
                 let context = format!("{operation:?}: {call} {kind:?} {times} times, restart {restart}");
                 let (mut rig, clone) = operation.prepare().await;
                 rig.host.inject(Fault { call, slot: None, times, kind });
-                operation.run(&rig, clone).await;
+                let succeeded = operation.run(&rig, clone).await;
+                assert!(succeeded || kind != FaultKind::Twice || operation.rolls_back(), "{context}");
                 rig.host.clear_faults();
-                if restart {
-                    rig.restart().await;
+                match restart {
+                    true => rig.restart().await,
+                    false => no_late_effect_in_a_free_slot(&rig, &context).await,
                 }
-                operation.settle(&rig).await;
-                operation.check(&rig, false, &context);
+                operation.end(&rig, false, &context).await;
                 cases += 1;
             }
         }
     }
     println!("step matrix: {cases} faults of effects during {operation:?}");
-    assert!(cases >= 18 * 30, "{cases}");
+    assert!(cases >= 18 * 36, "{cases}");
 }
 
 #[test]
@@ -364,8 +500,7 @@ fn dying_twice_in_a_row() {
                     let _ = tokio::spawn(async move { engine.reconcile_now().await }).await;
                     rig.host.clear_faults();
                     rig.restart().await;
-                    operation.settle(&rig).await;
-                    operation.check(&rig, true, &context);
+                    operation.end(&rig, true, &context).await;
                     cases += 1;
                 }
             }

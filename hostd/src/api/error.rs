@@ -85,9 +85,9 @@ error_codes! {
     TemplateUnusable = -32016, "template_unusable", retry false, exit 7;
     /// The host lacks something every create needs, such as the firewall's rules.
     HostNotReady = -32017, "host_not_ready", retry true, exit 7;
-    /// The audit log could not be written, so nothing was changed.
+    /// The audit log could not be written, so nothing was created. Removals go on without it.
     AuditUnavailable = -32018, "audit_unavailable", retry true, exit 7;
-    /// The state folder could not be written, so nothing was changed.
+    /// The state folder could not be written, so nothing was created or renewed. Removals go on without it.
     StateUnavailable = -32019, "state_unavailable", retry true, exit 7;
     /// A step of a create failed and was rolled back.
     StepFailed = -32020, "step_failed", retry true, exit 1;

@@ -1,4 +1,6 @@
 //! Calls under way: each is counted, and each that changes the host has an audit line before and after.
+//!
+//! A create fails without its line. A removal does not, because a clone must go when its time has come.
 
 use super::errors::shutting_down;
 use super::registry::blocking;
@@ -8,6 +10,7 @@ use crate::metrics::Metrics;
 use crate::timing;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +67,7 @@ impl Drop for ActiveCall {
     }
 }
 
-/// An audit line that has been written before its call.
+/// The audit line before a call that is running.
 pub(super) struct AuditLine {
     number: u64,
     actor: Actor,
@@ -129,8 +132,36 @@ impl Calls {
         result
     }
 
-    /// Something that changes the host: one audit line before it and one after it.
-    pub(super) async fn audited<T>(
+    /// A create: one audit line before it and one after it. Without the line before there is no effect. Callers box the
+    /// work: its future is large, and every layer around it would contain it once more.
+    pub(super) async fn audited_create<T>(
+        self: &Arc<Self>,
+        actor: &Actor,
+        request: Value,
+        work: impl Future<Output = Result<T, RpcError>>,
+        name: impl FnOnce(&T) -> Option<String>,
+    ) -> Result<T, RpcError> {
+        let began = Instant::now();
+        let (audit, by) = (self.audit.clone(), actor.clone());
+        let written = blocking(move || audit.before(&by, Method::Create, &request));
+        let number = match written.instrument(timing::part("audit")).await {
+            Ok(number) => number,
+            Err(error) => {
+                self.audit_written(&Err(&error));
+                let path = self.audit_path.display();
+                return Err(RpcError::new(
+                    ErrorCode::AuditUnavailable,
+                    format!("{path}: the audit line cannot be written ({error}), so nothing was done"),
+                    "free space on its disk or correct its permissions, then try again",
+                ));
+            }
+        };
+        let line = AuditLine { number, actor: actor.clone(), method: Method::Create, began };
+        self.audited(line, work, name).await
+    }
+
+    /// A removal: one audit line before it and one after it. It goes on if they cannot be written.
+    pub(super) async fn audited_removal<T>(
         self: &Arc<Self>,
         actor: &Actor,
         method: Method,
@@ -138,7 +169,16 @@ impl Calls {
         work: impl Future<Output = Result<T, RpcError>>,
         name: impl FnOnce(&T) -> Option<String>,
     ) -> Result<T, RpcError> {
-        let line = self.audit_before(actor, method, request).await?;
+        let line = self.audit_before_removal(actor, method, request).await;
+        self.audited(line, work, name).await
+    }
+
+    async fn audited<T>(
+        &self,
+        line: AuditLine,
+        work: impl Future<Output = Result<T, RpcError>>,
+        name: impl FnOnce(&T) -> Option<String>,
+    ) -> Result<T, RpcError> {
         let result = work.await;
         let (name, error) = match &result {
             Ok(value) => (name(value), None),
@@ -148,31 +188,22 @@ impl Calls {
         result
     }
 
-    /// Write the line before the first effect. Without it there is no effect.
-    pub(super) async fn audit_before(
+    /// Write the line before a removal, or keep it for later.
+    pub(super) async fn audit_before_removal(
         &self,
         actor: &Actor,
         method: Method,
         request: Value,
-    ) -> Result<AuditLine, RpcError> {
+    ) -> AuditLine {
         let began = Instant::now();
         let (audit, by) = (self.audit.clone(), actor.clone());
-        let written = blocking(move || audit.before(&by, method, &request)).instrument(timing::part("audit"));
-        match written.await {
-            Ok(number) => Ok(AuditLine { number, actor: actor.clone(), method, began }),
-            Err(error) => {
-                self.alarms.set("audit", Some(format!("the audit log cannot be written: {error}")));
-                let path = self.audit_path.display();
-                Err(RpcError::new(
-                    ErrorCode::AuditUnavailable,
-                    format!("{path}: the audit line cannot be written ({error}), so nothing was done"),
-                    "free space on its disk or correct its permissions, then try again",
-                ))
-            }
-        }
+        let written = blocking(move || audit.before_removal(&by, method, &request));
+        let (number, written) = written.instrument(timing::part("audit")).await;
+        self.audit_written(&written.as_ref().copied());
+        AuditLine { number, actor: actor.clone(), method, began }
     }
 
-    /// Write the line after the call. If that fails, the next call is refused anyway.
+    /// Write the line after the call, or keep it for later.
     pub(super) async fn audit_after(
         &self,
         line: AuditLine,
@@ -184,10 +215,39 @@ impl Calls {
         let seconds = began.elapsed().as_secs_f64();
         let outcome = Outcome { result: result.to_owned(), name, error, seconds };
         let audit = self.audit.clone();
-        match blocking(move || audit.after(number, &actor, method, &outcome)).await {
-            Ok(()) => self.alarms.set("audit", None),
-            Err(error) => self.alarms.set("audit", Some(format!("the audit log cannot be written: {error}"))),
-        }
+        let written = blocking(move || audit.after(number, &actor, method, &outcome)).await;
+        self.audit_written(&written.as_ref().copied());
+    }
+
+    /// Write the audit lines that wait, and the numbers of refused calls.
+    pub(super) async fn flush_audit(&self) {
+        let audit = self.audit.clone();
+        let written = blocking(move || audit.flush()).await;
+        self.audit_written(&written.as_ref().copied());
+    }
+
+    /// Why the audit log cannot be written now, if it cannot.
+    pub(super) async fn audit_problem(&self) -> Option<String> {
+        let audit = self.audit.clone();
+        blocking(move || audit.problem()).await
+    }
+
+    /// Count a call that was refused before it changed anything.
+    pub(super) fn refused(&self, actor: &Actor, method: Method, code: ErrorCode) {
+        self.audit.refused(actor, method, code.word());
+    }
+
+    /// Set or clear the alarm, and count what could not be written.
+    fn audit_written(&self, written: &Result<(), &io::Error>) {
+        let alarm = written.err().map(|error| {
+            self.metrics.audit_write_failed();
+            let (waiting, lost) = self.audit.waiting();
+            format!(
+                "the audit log cannot be written: {error}. Creates are refused; {waiting} lines of removals wait, \
+                 {lost} did not fit"
+            )
+        });
+        self.alarms.set("audit", alarm);
     }
 }
 

@@ -23,20 +23,26 @@ impl<H: Host> Parts<H> {
         slot.ok_or_else(|| unknown_name(name.as_str(), &self.slots))
     }
 
-    /// Destroy a clone; absent is success. Its owner and operators may.
+    /// The slot of a clone that this caller may destroy: its owner and operators may.
+    pub(super) fn may_destroy(&self, caller: &Caller, name: &CloneName) -> Result<Slot, RpcError> {
+        let slot = self.slot_of(name)?;
+        let owner = self.registry.record(slot).map(|record| record.owner_uid);
+        if !caller.operator && owner.is_some_and(|owner| owner != caller.uid) {
+            let message = format!("{name} belongs to another user");
+            let error = RpcError::new(ErrorCode::Denied, message, "its owner or an operator can destroy it");
+            return Err(error.about(name));
+        }
+        Ok(slot)
+    }
+
+    /// Destroy a clone; absent is success.
     pub(super) async fn destroy(
         self: &Arc<Self>,
         caller: &Caller,
         params: DestroyParams,
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
-        let slot = self.slot_of(&params.name)?;
-        let owner = self.registry.record(slot).map(|record| record.owner_uid);
-        if !caller.operator && owner.is_some_and(|owner| owner != caller.uid) {
-            let message = format!("{} belongs to another user", params.name);
-            let error = RpcError::new(ErrorCode::Denied, message, "its owner or an operator can destroy it");
-            return Err(error.about(&params.name));
-        }
+        let slot = self.may_destroy(caller, &params.name)?;
         let message = SlotMessage::Destroy { params: Box::new(params), operator: caller.operator };
         match self.send(slot, message, progress).await.map_err(|_| operation_died())? {
             SlotReply::Destroyed(result) => result,
@@ -191,26 +197,21 @@ impl<H: Host> SlotWorker<H> {
         }
     }
 
-    /// Record that the clone is being destroyed: a crash must not make it ready again.
+    /// Record that the clone is being destroyed, so that a crash does not make it ready again. The removal goes on if that
+    /// cannot be written: whatever a crash leaves is found by the clone's mark, or goes at its deadline.
     pub(super) async fn begin_destroy(&self, mut record: Record, why: &str) -> Record {
         self.record_destroy(&mut record, why).await;
         record
     }
 
-    /// The same; false: it could not be written down.
+    /// The same. False: it could not be written.
     async fn record_destroy(&self, record: &mut Record, why: &str) -> bool {
         if matches!(record.phase, Phase::Destroying { .. }) {
             return true;
         }
         let was_ready = record.was_ready();
         record.phase = Phase::Destroying { why: why.to_owned(), was_ready, attempts: 0, errors: Vec::new() };
-        let saved = self.parts.registry.save(&self.turn, record).await;
-        if let Err(error) = &saved {
-            // Removing is right even if it cannot be recorded: whatever is left is found again.
-            tracing::error!(slot = %record.slot, %error, "the destroy cannot be recorded; it continues");
-            self.parts.registry.remember(&self.turn, record.clone());
-        }
-        saved.is_ok()
+        self.save_removal(record).await
     }
 
     /// Record how the teardown ended.
@@ -221,27 +222,36 @@ impl<H: Host> SlotWorker<H> {
             Phase::Destroying { why, attempts, .. } => (why.clone(), *attempts),
             _ => ("its create failed".to_owned(), 0),
         };
-        if !matches!(teardown.end, TeardownEnd::Incomplete) {
-            registry.mark_freed(record.slot);
+        if let TeardownEnd::Incomplete = teardown.end {
+            let (errors, attempts) = (teardown.errors.clone(), attempts.saturating_add(1));
+            record.phase = Phase::Destroying { why, was_ready, attempts, errors };
+            self.save_removal(&record).await;
+            return;
         }
+        registry.mark_freed(record.slot);
+        record.phase = Phase::Quarantined { freed: self.parts.clock.now().stamp(), was_ready };
         // No caller ever knew a member of the warm pool.
         let quarantined = !record.pool && self.parts.config.lifecycle.quarantine_seconds > 0;
-        record.phase = match teardown.end {
-            TeardownEnd::Gone if !quarantined => return self.release(teardown.left.clone()).await,
-            TeardownEnd::Gone | TeardownEnd::Dying => {
-                Phase::Quarantined { freed: self.parts.clock.now().stamp(), was_ready }
-            }
-            TeardownEnd::Incomplete => {
-                let errors = teardown.errors.clone();
-                Phase::Destroying { why, was_ready, attempts: attempts.saturating_add(1), errors }
-            }
-        };
-        if let Err(error) = registry.save(&self.turn, &record).await {
-            tracing::error!(slot = %record.slot, %error, "the end of a destroy cannot be recorded");
+        if let (TeardownEnd::Gone, false) = (&teardown.end, quarantined) {
+            // If the file cannot be removed now, the timer releases the slot later.
+            registry.remember(&self.turn, record);
+            return self.release(teardown.left.clone()).await;
         }
-        if !record.is_live() {
-            registry.forget_inspection(record.slot, None);
-        }
+        self.save_removal(&record).await;
+        registry.forget_inspection(record.slot, None);
+    }
+
+    /// Record a step of the removal, on disk if that is possible now. False: only in memory.
+    async fn save_removal(&self, record: &Record) -> bool {
+        let saved = self.parts.registry.save_removal(&self.turn, record).await;
+        self.parts.state_written(&saved);
+        saved.is_ok()
+    }
+
+    /// Write the record again after a write failed or its file was lost.
+    pub(super) async fn write_record(&self) {
+        let written = self.parts.registry.write_again(&self.turn, self.slot()).await;
+        self.parts.state_written(&written);
     }
 
     /// Remove the record of a clone that is gone, if its quarantine is over by now.
@@ -255,9 +265,8 @@ impl<H: Host> SlotWorker<H> {
     /// Remove the record of a clone that is gone. What is left in the slot belongs to others and is shown as such.
     async fn release(&self, left: ObservedClone) {
         let slot = self.slot();
-        if let Err(error) = self.parts.registry.remove(&self.turn, slot).await {
-            tracing::error!(%slot, %error, "the record cannot be removed");
-        }
+        let removed = self.parts.registry.remove(&self.turn, slot).await;
+        self.parts.state_written(&removed);
         let left = (!left.is_absent()).then(|| {
             let assessment = self.parts.assess_alone(slot, &left, &BTreeSet::new());
             (left, assessment.state, assessment.problem)

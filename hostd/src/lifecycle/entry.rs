@@ -4,12 +4,14 @@ use super::calls::{Alarms, Calls};
 use super::host_calls::HostCalls;
 use super::parts::Parts;
 use super::progress::ProgressSink;
+use super::reaping::Reaping;
 use super::registry::Registry;
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
 use crate::api::{
-    CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, EgressHealth, ForceUnmountParams,
-    ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams, ReapResult, RpcError,
+    CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, EgressHealth, ErrorCode, Finding,
+    ForceUnmountParams, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams,
+    ReapResult, RpcError,
 };
 use crate::audit::{Actor, Audit};
 use crate::clock::Clock;
@@ -19,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::record::{Store, StoreError};
 use crate::slot::{Slots, SlotsError};
 use crate::timing;
+use futures_util::future::join_all;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,6 +131,7 @@ impl<H: Host> Lifecycle<H> {
             calls: Arc::new(Calls::new(audit, audit_path, metrics.clone(), alarms.clone())),
             alarms,
             warm_pool: WarmPool::new(unproven),
+            reaping: Reaping::default(),
             wake: Notify::new(),
             config,
             clock,
@@ -163,8 +167,10 @@ impl<H: Host> Lifecycle<H> {
         let span = timing::operation("create", params.request_id.as_str());
         let request = to_json(&params);
         let name = |result: &CreateResult| Some(result.clone.name.to_string());
-        let work = self.parts.create(caller, params, progress);
-        self.change(caller, Method::Create, request, work, name).instrument(span).await
+        let work = Box::pin(self.parts.create(caller, params, progress));
+        let calls = &self.parts.calls;
+        let audited = calls.audited_create(&caller.actor, request, work, name);
+        calls.counted(Method::Create, audited).instrument(span).await
     }
 
     /// `browser-clone-destroy`.
@@ -175,10 +181,13 @@ impl<H: Host> Lifecycle<H> {
         progress: Option<ProgressSink>,
     ) -> Result<DestroyResult, RpcError> {
         let span = timing::operation("destroy", params.name.as_str());
+        if let Err(error) = self.parts.may_destroy(caller, &params.name) {
+            return Err(self.refuse(caller, Method::Destroy, error));
+        }
         let request = to_json(&params);
         let name = |result: &DestroyResult| Some(result.name.to_string());
-        let work = self.parts.destroy(caller, params, progress);
-        self.change(caller, Method::Destroy, request, work, name).instrument(span).await
+        let work = Box::pin(self.parts.destroy(caller, params, progress));
+        self.remove(caller, Method::Destroy, request, work, name).instrument(span).await
     }
 
     /// `browser-clone-reap`. A dry run changes nothing, so it has no audit lines.
@@ -188,11 +197,14 @@ impl<H: Host> Lifecycle<H> {
         params: ReapParams,
         progress: Option<ProgressSink>,
     ) -> Result<ReapResult, RpcError> {
+        if let Some(Err(error)) = params.name.as_ref().map(|name| self.parts.slot_of(name)) {
+            return Err(self.refuse(caller, Method::Reap, error));
+        }
         let (request, dry_run) = (to_json(&params), params.dry_run);
-        let work = self.parts.reap(params, progress);
+        let work = Box::pin(self.parts.reap(caller, params, progress));
         match dry_run {
             true => self.parts.calls.counted(Method::Reap, work).await,
-            false => self.change(caller, Method::Reap, request, work, |_| None).await,
+            false => self.remove(caller, Method::Reap, request, work, |_| None).await,
         }
     }
 
@@ -203,14 +215,24 @@ impl<H: Host> Lifecycle<H> {
         params: ForceUnmountParams,
         progress: Option<ProgressSink>,
     ) -> Result<ForceUnmountResult, RpcError> {
+        if let Err(error) = self.parts.slot_of(&params.name) {
+            return Err(self.refuse(caller, Method::ForceUnmount, error));
+        }
         let request = to_json(&params);
         let name = |result: &ForceUnmountResult| Some(result.name.to_string());
-        let work = self.parts.force_unmount(params, progress);
-        self.change(caller, Method::ForceUnmount, request, work, name).await
+        let work = Box::pin(self.parts.force_unmount(params, progress));
+        self.remove(caller, Method::ForceUnmount, request, work, name).await
     }
 
-    /// A caller's change of the host: counted, and audited before and after.
-    async fn change<T>(
+    /// A call that is refused before it changes anything: counted, and summarised in the audit log.
+    fn refuse(&self, caller: &Caller, method: Method, error: RpcError) -> RpcError {
+        self.refused(caller, method, error.code());
+        self.parts.metrics.operation(method, error.code().word());
+        error
+    }
+
+    /// A caller's removal: counted, and audited before and after.
+    async fn remove<T>(
         &self,
         caller: &Caller,
         method: Method,
@@ -219,7 +241,7 @@ impl<H: Host> Lifecycle<H> {
         name: impl FnOnce(&T) -> Option<String>,
     ) -> Result<T, RpcError> {
         let calls = &self.parts.calls;
-        calls.counted(method, calls.audited(&caller.actor, method, request, work, name)).await
+        calls.counted(method, calls.audited_removal(&caller.actor, method, request, work, name)).await
     }
 
     /// `browser-clone-list`: from the records and the last inspection; no host command.
@@ -232,16 +254,30 @@ impl<H: Host> Lifecycle<H> {
         self.parts.status()
     }
 
-    /// Compare the records with the host once, and do what the planner decides.
+    /// Check everything a create needs: the host, the records and the audit log.
+    pub async fn checks(&self) -> Vec<Finding> {
+        let mut findings = self.host().checks().await;
+        findings.extend(self.parts.own_checks().await);
+        findings
+    }
+
+    /// Count a call that the server refused. The audit log gets one line per caller, method and error for all of them.
+    pub fn refused(&self, caller: &Caller, method: Method, code: ErrorCode) {
+        self.parts.calls.refused(&caller.actor, method, code);
+    }
+
+    /// Compare the records with the host once, and do what the planner decides. Returns when all of it is done.
     pub async fn reconcile_now(&self) {
-        self.parts.reconcile().await;
+        let reaping = self.parts.reconcile().await;
+        join_all(reaping).await;
     }
 
     /// Run the timers (deadlines, reconcile) until the shutdown. Spawn this once.
     pub async fn run_timers(self) {
         let mut stopped = self.stopped.subscribe();
         loop {
-            self.parts.reconcile().await;
+            // Removals go on by themselves: a slow one must not delay the deadlines of others.
+            drop(self.parts.reconcile().await);
             let pause = self.parts.until_next_turn();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}

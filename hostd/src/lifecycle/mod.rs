@@ -9,6 +9,7 @@
 //! | [`calls`] | calls under way, their audit lines, alarms |
 //! | [`registry`] | the records on disk and in memory; which slot is next |
 //! | [`slot_task`] | one task per busy slot: its queue, joins, the work in flight |
+//! | [`reaping`] | the timer's removals, in parallel and bounded |
 //! | [`planner`] | pure: from records and an inspection to decisions |
 //! | [`warm_pool`] | when members are made and drained |
 
@@ -26,6 +27,7 @@ mod parts;
 pub mod planner;
 mod progress;
 mod reap;
+mod reaping;
 mod registry;
 mod repair;
 mod slot_task;

@@ -111,7 +111,7 @@ mod tests {
         Identity::Foreign("made by hand".into())
     }
 
-    /// A whole clone whose three bearers of identity are these.
+    /// A complete clone with these three identities.
     fn seen(storage: Identity, network: Identity, jail: Identity) -> ObservedClone {
         ObservedClone {
             storage: Some(ObservedStorage { identity: storage, snapshot: None, mounted: true, age: None }),

@@ -2,6 +2,7 @@
 
 use super::calls::{Alarms, Calls};
 use super::host_calls::HostCalls;
+use super::reaping::Reaping;
 use super::registry::{Caps, Registry};
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
@@ -12,6 +13,7 @@ use crate::host::Host;
 use crate::lifecycle::errors::{host_error, host_not_ready};
 use crate::metrics::Metrics;
 use crate::slot::Slots;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -34,6 +36,8 @@ pub(super) struct Parts<H> {
     pub(super) alarms: Arc<Alarms>,
     /// The warm pool's own state.
     pub(super) warm_pool: WarmPool,
+    /// The slots that the timer is removing or about to remove.
+    pub(super) reaping: Reaping,
     /// Wakes the timer: there may be an earlier deadline than the one it sleeps for.
     pub(super) wake: Notify,
 }
@@ -47,6 +51,16 @@ impl<H: Host> Parts<H> {
     /// How often the host is compared with the records.
     pub(super) fn interval(&self) -> Duration {
         Duration::from_millis(self.config.lifecycle.reconcile_interval_ms)
+    }
+
+    /// Set or clear the alarm about the state folder, and count what could not be written.
+    pub(super) fn state_written(&self, written: &io::Result<()>) {
+        let alarm = written.as_ref().err().map(|error| {
+            self.metrics.record_write_failed();
+            let path = self.config.paths.state.display();
+            format!("{path}: records cannot be written: {error}. Creates are refused, removals go on")
+        });
+        self.alarms.set("state", alarm);
     }
 
     /// The host was inspected and its packet filter is in place: what every clone needs.

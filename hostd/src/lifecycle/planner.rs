@@ -4,7 +4,8 @@
 //! A clone is reaped for exactly five reasons, and never because its owner is silent. The dangerous reason is a missing
 //! record: a lost or mistyped state folder makes every clone look like an orphan. So a run that would reap most of the host
 //! as orphans reaps none of them and raises an alarm. Deadlines are only capped per run: they use the monotonic clock, and
-//! a browser must not outlive its task.
+//! a browser must not outlive its task. A clone that has had no record for as long as the longest lease is past its
+//! deadline, whatever that was.
 
 use super::ownership::{self, Ownership};
 use super::step::{Step, same_limits};
@@ -46,7 +47,9 @@ pub struct Rules {
     pub orphan_grace: Duration,
     /// How long a freed slot stays unused.
     pub quarantine: Duration,
-    /// How many clones one run may reap.
+    /// The longest lease that a caller can get.
+    pub longest_lease: Duration,
+    /// How many clones one run may reap for their deadline or as orphans.
     pub reap_cap: usize,
 }
 
@@ -282,6 +285,18 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
         Some(error) => format!("its record cannot be read ({error})"),
         None => "it has no record and is provably ours".to_owned(),
     };
+    let without_record = facts.seen_for.get(&slot).copied().unwrap_or_default();
+    if without_record >= rules.longest_lease {
+        // A lease is renewed only through a record. So this needs neither the record nor the alarm about lost records.
+        return SlotAssessment {
+            state: CloneState::Orphan,
+            problem: Some(about.clone()),
+            decision: Decision::Reap(ReapReason::DeadlinePassed),
+            why: format!(
+                "{about} and has had none for as long as the longest lease, so its deadline has passed"
+            ),
+        };
+    }
     let age = [facts.seen_for.get(&slot).copied(), seen.storage.as_ref().and_then(|storage| storage.age)]
         .into_iter()
         .flatten()
@@ -360,17 +375,19 @@ fn repairs(slot: Slot, assessment: &SlotAssessment, facts: &Facts<'_>, repairs: 
     }
 }
 
-/// Cap the number of clones taken, and refuse to empty the host for lack of records.
+/// Cap the number of clones reaped in one run, and do not empty the host for lack of records.
 ///
-/// Going on with unfinished work takes nothing from anybody, so it is neither capped nor stopped:
-/// stubborn leftovers must not keep passed deadlines from being served.
+/// Continuing unfinished work takes nothing from anybody, so it is neither capped nor stopped. Leftovers that cannot be
+/// removed do not count against the cap of passed deadlines.
 fn limit_run(plan: &mut ReconcilePlan, facts: &Facts<'_>, rules: &Rules) {
-    let orphans = plan.reap.iter().filter(|(_, reason)| *reason == ReapReason::Orphan).count();
+    // Also those whose longest lease is over: the others must not go because these do.
+    let unrecorded = |(slot, _): &&(Slot, ReapReason)| plan.assessments[slot].state == CloneState::Orphan;
+    let orphans = plan.reap.iter().filter(unrecorded).count();
     let on_host = facts.seen.clones.len();
     if orphans > rules.reap_cap / 2 && orphans * 2 > on_host {
         let alarm = format!(
             "{orphans} of {on_host} clones on this host have no record: is the state folder the right one? \
-             None of them is reaped; reap each by its name if they really have to go"
+             None is reaped before the longest lease is over; an operator can reap each by its name"
         );
         plan.keep_instead(&alarm, |_, reason| reason == ReapReason::Orphan);
         plan.alarm = Some(alarm);

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 const GRACE: Duration = Duration::from_secs(600);
 const QUARANTINE: Duration = Duration::from_secs(60);
+const LONGEST_LEASE: Duration = Duration::from_secs(86_400);
 
 fn slot(number: u16) -> Slot {
     Slot::new(number).unwrap()
@@ -57,7 +58,12 @@ impl Host {
             working: BTreeSet::new(),
             target: None,
             now,
-            rules: Rules { orphan_grace: GRACE, quarantine: QUARANTINE, reap_cap: 10 },
+            rules: Rules {
+                orphan_grace: GRACE,
+                quarantine: QUARANTINE,
+                longest_lease: LONGEST_LEASE,
+                reap_cap: 10,
+            },
         }
     }
 
@@ -507,6 +513,23 @@ fn a_host_full_of_orphans_is_an_alarm_not_a_feast() {
     host.seen.clones.remove(&slot(16));
     host.records.remove(&slot(16));
     assert_eq!(host.plan().reap, []);
+}
+
+#[test]
+fn no_alarm_keeps_a_clone_longer_than_the_longest_lease() {
+    let mut host = Host::new();
+    for number in 1..=6 {
+        host.show(number, whole(id('b')));
+        host.seen_for.insert(slot(number), LONGEST_LEASE - Duration::from_secs(1));
+    }
+    assert_eq!(host.plan().reap, [], "their deadlines are not known and may be in the future");
+    host.seen_for.insert(slot(2), LONGEST_LEASE);
+    assert_eq!(host.plan().reap, [(slot(2), ReapReason::DeadlinePassed)]);
+    host.show(2, whole(id('b'))).storage.as_mut().unwrap().identity = Identity::Foreign("by hand".into());
+    let seen = host.seen.clones.get_mut(&slot(2)).unwrap();
+    (seen.network, seen.jail) = (None, None);
+    let plan = host.plan();
+    assert!(!plan.reap.iter().any(|(due, _)| *due == slot(2)), "something foreign has no deadline");
 }
 
 /// A warm pool of one, and a member of it as it should be.

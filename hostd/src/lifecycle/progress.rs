@@ -44,7 +44,7 @@ impl Progress {
         }
     }
 
-    /// Run one step, telling everybody and taking its time.
+    /// Run one step, report it to all listeners and measure it.
     pub(super) async fn step<T, E>(
         &self,
         step: &str,

@@ -6,6 +6,7 @@ use super::ownership::{self, Ownership};
 use super::parts::Parts;
 use super::planner::{self, Decision, Facts, ReconcilePlan, Repair, Rules, SlotAssessment};
 use super::progress::{Progress, ProgressSink};
+use super::reaping::UNFINISHED_AT_ONCE;
 use super::slot_task::{SlotMessage, SlotReply, SlotWorker};
 use super::teardown::TeardownEnd;
 use crate::api::{
@@ -15,9 +16,11 @@ use crate::host::{Host, HostResult, Inventory, ObservedClone, Part, chain};
 use crate::record::Phase;
 use crate::slot::Slot;
 use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// The timer never sleeps shorter than this: a clone that cannot be destroyed is not retried in a tight loop.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(50);
@@ -37,6 +40,7 @@ impl<H: Host> Parts<H> {
         Rules {
             orphan_grace: Duration::from_secs(lifecycle.orphan_grace_seconds),
             quarantine: Duration::from_secs(lifecycle.quarantine_seconds),
+            longest_lease: Duration::from_secs(lifecycle.max_deadline_seconds),
             reap_cap: lifecycle.reap_cap,
         }
     }
@@ -49,8 +53,7 @@ impl<H: Host> Parts<H> {
         let now = self.clock.now();
         // A slot that changed during the inspection cannot be assessed by it.
         busy.extend(self.tasks.busy());
-        let plan = self.registry.take_inventory(inventory, &now, |state, inventory| {
-            busy.extend(state.changed_since(revision));
+        let plan = self.registry.take_inventory(inventory, &now, revision, busy, |state, inventory, busy| {
             let target = self.warm_pool_target();
             let facts = Facts {
                 slots: &self.slots,
@@ -58,7 +61,7 @@ impl<H: Host> Parts<H> {
                 unreadable: &state.unreadable,
                 seen: inventory,
                 seen_for: &state.seen_for(&now),
-                working: &busy,
+                working: busy,
                 target: target.as_ref(),
                 now: &now,
             };
@@ -77,11 +80,12 @@ impl<H: Host> Parts<H> {
         Ok(plan)
     }
 
-    /// One turn of the timer.
-    pub(super) async fn reconcile(self: &Arc<Self>) {
+    /// One turn of the timer. Returns the removals that it began; they go on by themselves.
+    pub(super) async fn reconcile(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
         if self.calls.closing() {
-            return;
+            return Vec::new();
         }
+        self.calls.flush_audit().await;
         self.check_template_version().await;
         let mut plan = self.plan().await;
         if let Ok(first) = &plan
@@ -91,12 +95,52 @@ impl<H: Host> Parts<H> {
             // Only another inspection can tell which members of the table are missing.
             plan = self.plan().await;
         }
-        let Some(plan) = self.inspected(plan) else { return };
-        self.repair_all(&plan).await;
-        let due = plan.reap.iter().filter_map(|(slot, reason)| {
-            self.send_if_idle(*slot, SlotMessage::Reap { reason: *reason, audited: true })
-        });
-        join_all(due.collect::<Vec<_>>()).await;
+        let reaping = match self.inspected(plan) {
+            Some(plan) => {
+                let reaping = self.start_reaping(&plan.reap);
+                self.repair_all(&plan).await;
+                reaping
+            }
+            None => self.start_reaping(&self.due_by_record()),
+        };
+        self.write_records().await;
+        reaping
+    }
+
+    /// What the records alone say is due, for a host that cannot be inspected as a whole. Each slot is inspected by itself
+    /// before anything in it is removed.
+    fn due_by_record(&self) -> Vec<(Slot, ReapReason)> {
+        let (now, busy) = (self.clock.now(), self.tasks.busy());
+        let state = self.registry.read();
+        let nothing = Inventory { clones: BTreeMap::new(), aside: BTreeSet::new(), egress: state.egress() };
+        let facts = Facts {
+            slots: &self.slots,
+            records: &state.records,
+            unreadable: &BTreeMap::new(),
+            seen: &nothing,
+            seen_for: &BTreeMap::new(),
+            working: &busy,
+            target: None,
+            now: &now,
+        };
+        let mut due = planner::reconcile(&facts, &self.rules()).reap;
+        // Whether a member of the warm pool is still wanted depends on an inspection.
+        due.retain(|(_, reason)| *reason != ReapReason::PoolDrained);
+        due
+    }
+
+    /// Write the records whose file was lost or could not be written.
+    async fn write_records(self: &Arc<Self>) {
+        match self.registry.unsaved().await {
+            Ok(slots) if slots.is_empty() => self.state_written(&Ok(())),
+            Ok(slots) => {
+                // A removal comes first, and writes the record itself.
+                let idle = slots.into_iter().filter(|slot| !self.reaping.contains(*slot));
+                let sent = idle.filter_map(|slot| self.send_if_idle(slot, SlotMessage::WriteRecord));
+                join_all(sent.collect::<Vec<_>>()).await;
+            }
+            Err(error) => self.state_written(&Err(error)),
+        }
     }
 
     /// Inspect the host once without doing anything.
@@ -116,7 +160,9 @@ impl<H: Host> Parts<H> {
     pub(super) fn until_next_turn(&self) -> Duration {
         let (now, interval) = (self.clock.now(), self.interval());
         let state = self.registry.read();
-        let ready = state.records.values().filter(|record| matches!(record.phase, Phase::Ready { .. }));
+        let ready = state.records.values().filter(|record| {
+            matches!(record.phase, Phase::Ready { .. }) && !self.reaping.contains(record.slot)
+        });
         let next = ready.filter_map(|record| now.until(&record.deadline)).min().unwrap_or(interval);
         next.clamp(SHORTEST_SLEEP, interval.max(SHORTEST_SLEEP))
     }
@@ -134,6 +180,10 @@ impl<H: Host> Parts<H> {
                 | Repair::SetLimits(slot)
                 | Repair::Freeze(slot)
                 | Repair::Thaw(slot) => {
+                    // A removal cuts egress first of all.
+                    if self.reaping.contains(*slot) {
+                        continue;
+                    }
                     // A slot with several repairs is busy with the first: they queue.
                     if !self.tasks.is_busy(*slot) || sent.iter().any(|(queued, _)| queued == slot) {
                         sent.push((*slot, self.send(*slot, SlotMessage::Repair(repair.clone()), None)));
@@ -149,6 +199,7 @@ impl<H: Host> Parts<H> {
     /// `browser-clone-reap`.
     pub(super) async fn reap(
         self: &Arc<Self>,
+        caller: &Caller,
         params: ReapParams,
         progress: Option<ProgressSink>,
     ) -> Result<ReapResult, RpcError> {
@@ -157,10 +208,15 @@ impl<H: Host> Parts<H> {
         let mut result =
             ReapResult { dry_run: params.dry_run, alarm: plan.alarm.clone(), ..ReapResult::default() };
         let mut due: Vec<(Slot, ReapReason)> = plan.reap.clone();
-        if let Some(slot) = only {
-            // A name means one clone, not the host: neither the cap nor the alarm applies to that.
-            due = self.due_alone(slot).await.map_err(|error| host_error(&error))?.into_iter().collect();
-            result.alarm = None;
+        match only {
+            // An operator who names a clone overrides the cap and the alarm. Others do not: they could empty the host one
+            // name at a time.
+            Some(slot) if caller.operator => {
+                due = self.due_alone(slot).await.map_err(|error| host_error(&error))?.into_iter().collect();
+                result.alarm = None;
+            }
+            Some(slot) => due.retain(|(due, _)| *due == slot),
+            None => {}
         }
         let line = |slot: Slot, reason, why, errors| ReapLine {
             name: self.slots.name(slot).into(),
@@ -193,11 +249,14 @@ impl<H: Host> Parts<H> {
         if only.is_none() {
             self.repair_all(&plan).await;
         }
-        let reaping = due.into_iter().map(|(slot, reason)| {
-            let reply = self.send(slot, SlotMessage::Reap { reason, audited: false }, progress.clone());
-            async move { (slot, reason, reply.await) }
+        let reaping = stream::iter(due).map(|(slot, reason)| {
+            let (parts, progress) = (self.clone(), progress.clone());
+            async move {
+                let reply = parts.send(slot, SlotMessage::Reap { reason, audited: false }, progress);
+                (slot, reason, reply.await)
+            }
         });
-        for (slot, reason, reply) in join_all(reaping.collect::<Vec<_>>()).await {
+        for (slot, reason, reply) in reaping.buffered(UNFINISHED_AT_ONCE).collect::<Vec<_>>().await {
             match reply {
                 Ok(SlotReply::Reaped(Reaped::Gone(why))) => {
                     result.reaped.push(line(slot, Some(reason), why, Vec::new()));
@@ -273,10 +332,7 @@ impl<H: Host> SlotWorker<H> {
         let name = &self.names.name;
         let request = serde_json::json!({ "name": name, "reason": reason });
         let actor = Caller::hostd("timer").actor;
-        let line = match calls.audit_before(&actor, Method::Reap, request).await {
-            Ok(line) => line,
-            Err(error) => return Reaped::Kept(error.to_string()),
-        };
+        let line = calls.audit_before_removal(&actor, Method::Reap, request).await;
         let reaped = self.reap_if_due().await;
         let (result, error) = match &reaped {
             Reaped::Gone(_) => ("ok", None),

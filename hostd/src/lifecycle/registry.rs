@@ -16,6 +16,7 @@ use crate::timing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tracing::Instrument;
@@ -26,6 +27,8 @@ const SPARE_SLOTS: usize = 1;
 /// The registry.
 pub(super) struct Registry {
     store: Arc<Store>,
+    /// The last write failed.
+    failing: AtomicBool,
     state: Mutex<RegistryState>,
 }
 
@@ -43,6 +46,8 @@ pub(super) struct RegistryState {
     /// In which order slots were freed.
     freed: BTreeMap<Slot, u64>,
     frees: u64,
+    /// Slots whose file on disk is not what memory says, because a write failed.
+    unsaved: BTreeSet<Slot>,
     /// The revision in which each slot's record was changed last.
     changed: BTreeMap<Slot, u64>,
     revision: u64,
@@ -100,10 +105,11 @@ impl Registry {
             first_seen: BTreeMap::new(),
             freed: BTreeMap::new(),
             frees: 0,
+            unsaved: BTreeSet::new(),
             changed: BTreeMap::new(),
             revision: 0,
         };
-        Registry { store: Arc::new(store), state: Mutex::new(state) }
+        Registry { store: Arc::new(store), failing: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// The records' folder, so that tests can crash in the middle of a write.
@@ -143,20 +149,106 @@ impl Registry {
     pub(super) async fn claim(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
         turn.check(record.slot);
         let (store, copy) = (self.store.clone(), record.clone());
-        let claimed = blocking(move || store.claim(&copy)).instrument(timing::part("record")).await;
-        if claimed.is_err() {
+        let claimed = self.on_disk(move || store.claim(&copy)).instrument(timing::part("record")).await;
+        if let Err(error) = &claimed {
             self.lock().drop_record(record.slot);
+            // The file may be there although its folder could not be synced.
+            if error.kind() != io::ErrorKind::AlreadyExists {
+                let (store, slot) = (self.store.clone(), record.slot);
+                let removed = blocking(move || store.remove(slot)).await;
+                self.note_saved(slot, removed.is_ok());
+            }
         }
         claimed
     }
 
-    /// Write a record, on disk first.
+    /// Write a record, on disk first. If that fails, memory is unchanged.
     pub(super) async fn save(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
-        turn.check(record.slot);
-        let (store, copy) = (self.store.clone(), record.clone());
-        blocking(move || store.save(&copy)).instrument(timing::part("record")).await?;
+        self.write(turn, record).await?;
         self.remember(turn, record.clone());
         Ok(())
+    }
+
+    /// Record a step of a removal: in memory always, on disk if that is possible now. A removal never waits for a disk that
+    /// works, and the timer writes the record later.
+    pub(super) async fn save_removal(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
+        let written = self.write(turn, record).await;
+        self.remember(turn, record.clone());
+        self.note_saved(record.slot, written.is_ok());
+        written
+    }
+
+    async fn write(&self, turn: &SlotTurn, record: &Record) -> io::Result<()> {
+        turn.check(record.slot);
+        let (store, copy) = (self.store.clone(), record.clone());
+        self.on_disk(move || store.save(&copy)).instrument(timing::part("record")).await
+    }
+
+    /// Run a write off the threads that serve callers, and remember whether it succeeded.
+    async fn on_disk(&self, write: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
+        let written = blocking(write).await;
+        self.failing.store(written.is_err(), Ordering::Relaxed);
+        written
+    }
+
+    /// Make the file of a slot what memory says.
+    pub(super) async fn write_again(&self, turn: &SlotTurn, slot: Slot) -> io::Result<()> {
+        let written = match self.record(slot) {
+            Some(record) => self.write(turn, &record).await,
+            None => {
+                let store = self.store.clone();
+                self.on_disk(move || store.remove(slot)).await
+            }
+        };
+        self.note_saved(slot, written.is_ok());
+        written
+    }
+
+    /// The slots whose file is missing or is not what memory says. An error: records cannot be read or written now.
+    pub(super) async fn unsaved(&self) -> io::Result<BTreeSet<Slot>> {
+        let store = self.store.clone();
+        let failing = self.failing.load(Ordering::Relaxed);
+        let look = move || {
+            store.prepare()?;
+            if failing {
+                store.probe()?;
+            }
+            store.slots()
+        };
+        let on_disk = blocking(look).await?;
+        self.failing.store(false, Ordering::Relaxed);
+        let state = self.lock();
+        let missing = state.records.keys().filter(|slot| !on_disk.contains(slot));
+        Ok(missing.chain(&state.unsaved).copied().collect())
+    }
+
+    /// What is wrong with the files of slots that are not busy, if anything. Nothing is written.
+    pub(super) async fn problem(&self, busy: &BTreeSet<Slot>) -> Option<String> {
+        let store = self.store.clone();
+        let on_disk = match blocking(move || store.slots()).await {
+            Ok(slots) => slots,
+            Err(error) => return Some(error.to_string()),
+        };
+        if self.failing.load(Ordering::Relaxed) {
+            return Some("the last write failed".to_owned());
+        }
+        let state = self.lock();
+        let lacks = |slot: &&Slot| !on_disk.contains(slot) && !busy.contains(slot);
+        let missing = state.records.keys().filter(lacks).count();
+        match (missing, state.unsaved.len()) {
+            (0, 0) => None,
+            (missing, unsaved) => {
+                Some(format!("{missing} records have no file, and {unsaved} could not be written"))
+            }
+        }
+    }
+
+    fn note_saved(&self, slot: Slot, saved: bool) {
+        let mut state = self.lock();
+        match saved {
+            true => state.unsaved.remove(&slot),
+            false => state.unsaved.insert(slot),
+        };
     }
 
     /// Change a record in memory only.
@@ -167,12 +259,14 @@ impl Registry {
         state.put(record);
     }
 
-    /// Remove the record of a slot whose clone is gone or never began.
+    /// Remove the record of a slot whose clone is gone or never began. If that fails, memory is unchanged.
     pub(super) async fn remove(&self, turn: &SlotTurn, slot: Slot) -> io::Result<()> {
         turn.check(slot);
         let store = self.store.clone();
-        blocking(move || store.remove(slot)).await?;
-        self.lock().drop_record(slot);
+        self.on_disk(move || store.remove(slot)).await?;
+        let mut state = self.lock();
+        state.unsaved.remove(&slot);
+        state.drop_record(slot);
         Ok(())
     }
 
@@ -203,14 +297,23 @@ impl Registry {
         state.freed.insert(slot, number);
     }
 
-    /// Keep an inspection of the whole host, and assess it under the same lock.
+    /// Keep an inspection of the whole host, and assess it under the same lock. `began` is the revision before it, and
+    /// `busy` are the slots that were busy during it: what it shows of a slot that changed meanwhile may be outdated, so
+    /// nothing of that is kept.
     pub(super) fn take_inventory<T>(
         &self,
-        inventory: Inventory,
+        mut inventory: Inventory,
         now: &Moment,
-        assess: impl FnOnce(&RegistryState, &Inventory) -> (BTreeMap<Slot, (CloneState, Option<String>)>, T),
+        began: u64,
+        mut busy: BTreeSet<Slot>,
+        assess: impl FnOnce(
+            &RegistryState,
+            &Inventory,
+            &BTreeSet<Slot>,
+        ) -> (BTreeMap<Slot, (CloneState, Option<String>)>, T),
     ) -> T {
         let mut state = self.lock();
+        busy.extend(state.changed_since(began));
         let unrecorded = inventory.clones.keys().chain(state.unreadable.keys()).copied();
         let unrecorded: BTreeSet<Slot> =
             unrecorded.filter(|slot| !state.records.contains_key(slot)).collect();
@@ -218,7 +321,13 @@ impl Registry {
         for slot in unrecorded {
             state.first_seen.entry(slot).or_insert(now.mono);
         }
-        let (assessed, result) = assess(&state, &inventory);
+        let (assessed, result) = assess(&state, &inventory, &busy);
+        for slot in busy {
+            match state.inspected.as_mut().and_then(|before| before.clones.remove(&slot)) {
+                Some(before) => drop(inventory.clones.insert(slot, before)),
+                None => drop(inventory.clones.remove(&slot)),
+            }
+        }
         state.assessed = assessed;
         state.inspected = Some(inventory);
         result

@@ -60,6 +60,8 @@ pub(super) enum SlotMessage {
     Repair(Repair),
     /// Remove the record of a clone whose quarantine is over.
     Release,
+    /// Write the record again after a write failed or its file was lost.
+    WriteRecord,
 }
 
 /// What a message leads to.
@@ -373,6 +375,10 @@ impl<H: Host> SlotWorker<H> {
             }
             SlotMessage::Repair(repair) => {
                 self.repair(&repair).await;
+                SlotReply::Done
+            }
+            SlotMessage::WriteRecord => {
+                self.write_record().await;
                 SlotReply::Done
             }
             SlotMessage::Release => {

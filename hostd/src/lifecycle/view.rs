@@ -4,12 +4,14 @@ use super::entry::{Caller, LifecycleStatus};
 use super::parts::Parts;
 use super::registry::RegistryState;
 use crate::api::{
-    CloneInfo, CloneState, CreateResult, ListParams, ListResult, PoolMember, PoolStatus, SecretUrl,
+    CloneInfo, CloneState, CreateResult, Finding, ListParams, ListResult, PoolMember, PoolStatus, SecretUrl,
+    Severity,
 };
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Who looks at a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +72,27 @@ impl<H: Host> Parts<H> {
             pool: self.pool_status(&registry),
             alarms: self.alarms.all(),
         }
+    }
+
+    /// Whether what hostd itself writes can be written.
+    pub(super) async fn own_checks(&self) -> Vec<Finding> {
+        let finding = |check: &str, problem: Option<String>, path: &Path, what: &str, fix: &str| Finding {
+            check: check.into(),
+            severity: if problem.is_some() { Severity::Error } else { Severity::Ok },
+            fix: if problem.is_some() { fix.into() } else { String::new() },
+            message: match problem {
+                Some(problem) => format!("{}: {what} cannot be written: {problem}", path.display()),
+                None => format!("{}: {what} can be written", path.display()),
+            },
+        };
+        let paths = &self.config.paths;
+        let records = self.registry.problem(&self.tasks.busy()).await;
+        let audit = self.calls.audit_problem().await;
+        let fix = "free space on its disk, mount it writable or correct its permissions; hostd then writes what is missing";
+        vec![
+            finding("records", records, &paths.state.join("records"), "the records", fix),
+            finding("audit", audit, &paths.audit, "the audit log", fix),
+        ]
     }
 
     /// The warm pool, if there is one.

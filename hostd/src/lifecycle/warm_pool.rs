@@ -292,8 +292,8 @@ impl<H: Host> Parts<H> {
         let request = serde_json::json!({ "pool": flavor });
         let actor = Caller::hostd("pool").actor;
         let name = |names: &SlotNames| Some(names.name.to_string());
-        let work = self.reserve_member(flavor);
-        let made = self.calls.audited(&actor, Method::Create, request, work, name).await;
+        let work = Box::pin(self.reserve_member(flavor));
+        let made = self.calls.audited_create(&actor, request, work, name).await;
         let seconds = began.elapsed().as_secs_f64();
         let alarm = made.as_ref().err().map(|error| format!("the warm pool cannot be filled: {error}"));
         self.alarms.set("pool", alarm);
@@ -466,7 +466,7 @@ impl<H: Host> SlotWorker<H> {
         let _active = parts.calls.begin();
         let names = &self.names;
         let request = serde_json::json!({ "name": names.name, "pool": why });
-        let work = async {
+        let work = Box::pin(async {
             let record = self.begin_destroy(record, why).await;
             let progress = Progress::new(&names.name, &self.listeners);
             let teardown = self.tear_down(Ownership::Clone(&record.clone_id), progress, || {}).await;
@@ -477,10 +477,10 @@ impl<H: Host> SlotWorker<H> {
             }
             parts.warm_pool.count_drained(&parts.metrics);
             Ok(())
-        };
+        });
         let actor = Caller::hostd("pool").actor;
         let name = |(): &()| Some(names.name.to_string());
-        if let Err(error) = parts.calls.audited(&actor, Method::Destroy, request, work, name).await {
+        if let Err(error) = parts.calls.audited_removal(&actor, Method::Destroy, request, work, name).await {
             tracing::warn!(clone = %names.name, %error, "a member of the warm pool is not gone yet");
         }
     }

@@ -1,4 +1,4 @@
-//! What the warm pool shall be, and why a member is over: a part of [`super::planner`], as pure as it.
+//! What the warm pool shall be, and why a member is drained. A part of the pure [`super::planner`].
 
 use super::planner::Facts;
 use crate::api::{Flavor, Limits, SnapshotName};
@@ -9,7 +9,7 @@ use crate::record::Record;
 pub struct WarmPoolTarget {
     /// The template's snapshot.
     pub snapshot: SnapshotName,
-    /// What that snapshot is now; `None`: it could not be looked at, so nothing is held against anybody.
+    /// The version of that snapshot now. `None`: it could not be read, so no member is drained because of it.
     pub template: Option<String>,
     /// Their limits.
     pub limits: Limits,

@@ -13,15 +13,15 @@ use super::notify;
 use crate::audit::Audit;
 use crate::clock::SystemClock;
 use crate::config::{Config, ConfigError, HostDriver, LogConfig, LogFormat};
+use crate::disk::is_disk_failure;
 use crate::host::Host;
 use crate::lifecycle::{Lifecycle, OpenError, Setup};
 use crate::metrics::Metrics;
 use crate::slot::{Slots, SlotsError};
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
@@ -29,6 +29,9 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 /// The daemon mostly waits for sockets, disks and commands.
 const WORKERS: usize = 2;
+
+/// How long to wait before the socket is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -171,13 +174,15 @@ pub async fn run_with_host<H: Host>(
     raise_open_files(config.server.max_connections);
 
     let _instance = Instance::lock(&config.paths.state)?;
-    let audit = Arc::new(open_audit(&config.paths.audit)?);
+    let audit = Audit::open(&config.paths.audit)
+        .map_err(|error| DaemonError::Audit { path: config.paths.audit.clone(), error })?;
+    let audit = Arc::new(audit);
     let metrics = Arc::new(Metrics::new());
     let metrics_listener = match config.metrics.listen {
         Some(address) => Some(metrics_http::bind(address).await?),
         None => None,
     };
-    let listener = Listener::open(&config.paths.socket, &config.paths.socket_group)?;
+    let listener = open_listener(&config)?;
     let clock = Arc::new(SystemClock::new().map_err(system("the boot's name cannot be read"))?);
 
     let host = make_host(&checked)?;
@@ -190,6 +195,17 @@ pub async fn run_with_host<H: Host>(
     if config.pool.size > 0 {
         tokio::spawn(lifecycle.clone().run_pool());
     }
+    let listener = match listener {
+        Some(listener) => listener,
+        // Clones go at their deadline meanwhile.
+        None => tokio::select! {
+            listener = listen_when_possible(&config) => listener?,
+            () = signals.stop(1) => {
+                lifecycle.shutdown().await;
+                return Ok(());
+            }
+        },
+    };
     let gate = Gate::new(checked.access, config, metrics);
     let server = Arc::new(Server { gate, lifecycle });
     if let Some(listener) = metrics_listener {
@@ -217,6 +233,26 @@ pub async fn run_with_host<H: Host>(
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The socket, or none while the disk is full or read-only.
+fn open_listener(config: &Config) -> Result<Option<Listener>, ListenError> {
+    match Listener::open(&config.paths.socket, &config.paths.socket_group) {
+        Err(ListenError::Path { path, error }) if is_disk_failure(&error) => {
+            tracing::error!(path = %path.display(), %error, "the socket cannot be created yet; clones go at their deadline");
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
+async fn listen_when_possible(config: &Config) -> Result<Listener, ListenError> {
+    loop {
+        tokio::time::sleep(RETRY).await;
+        if let Some(listener) = open_listener(config)? {
+            return Ok(listener);
+        }
+    }
 }
 
 /// TERM and INT stop the daemon, a second one without waiting. HUP reopens the audit log.
@@ -254,14 +290,6 @@ async fn reopen_on_hangup(mut hangup: Signal, audit: Arc<Audit>) {
         }
         notify::ready("serving");
     }
-}
-
-fn open_audit(path: &Path) -> Result<Audit, DaemonError> {
-    let fail = |error| DaemonError::Audit { path: path.to_owned(), error };
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(fail)?;
-    }
-    Audit::open(path).map_err(fail)
 }
 
 /// Raise the limit of open files, so that the cap of connections is reached first.

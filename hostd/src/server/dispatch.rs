@@ -83,7 +83,7 @@ impl<H: Host> Server<H> {
             Call::Discover => now(&id, &*DOCUMENT),
             Call::Status(params) if !params.checks => now(&id, &self.status(params)),
             Call::Status(params) => later(id, share, async move {
-                let findings = server.lifecycle.host().checks().await;
+                let findings = server.lifecycle.checks().await;
                 Ok(StatusResult { findings: Some(findings), ..server.status(params) })
             }),
             Call::Create(params) => {

@@ -1,8 +1,10 @@
 //! The lock that allows only one daemon for one state folder.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use crate::disk::make_folder;
+use crate::record::STATE_MODE;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -37,29 +39,21 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Create the state folder if it is missing and lock it.
+    /// Create the state folder if it is missing and lock it. The folder itself is locked and not a file in it, so that this
+    /// works on a disk that is full or read-only.
     pub fn lock(state: &Path) -> Result<Instance, InstanceError> {
         let unusable = |error| InstanceError::Unusable { state: state.to_owned(), error };
-        // 0711: the clones' users need to reach their folders below it. Secret files have modes of their own.
-        DirBuilder::new().recursive(true).mode(0o711).create(state).map_err(unusable)?;
+        make_folder(state, STATE_MODE).map_err(unusable)?;
+        let folder = File::open(state).map_err(unusable)?;
         let path = state.join("hostd.lock");
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(unusable)?;
         let began = Instant::now();
         loop {
-            match file.try_lock() {
+            match folder.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::Error(error)) => return Err(unusable(error)),
                 Err(TryLockError::WouldBlock) => {}
             }
-            let mut holder = String::new();
-            let _ = file.rewind().and_then(|()| Read::by_ref(&mut file).take(32).read_to_string(&mut holder));
+            let holder = std::fs::read_to_string(&path).unwrap_or_default();
             let holder = holder.trim();
             if !is_gone(holder) || began.elapsed() >= LAST_CHILD {
                 let holder = match holder {
@@ -70,11 +64,18 @@ impl Instance {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        // The process id is informational; only the lock matters.
-        file.set_len(0).and_then(|()| file.rewind()).map_err(unusable)?;
-        writeln!(file, "{}", std::process::id()).map_err(unusable)?;
-        Ok(Instance { _lock: file })
+        if let Err(error) = write_holder(&path) {
+            tracing::warn!(path = %path.display(), %error, "the lock's holder cannot be written; only the lock matters");
+        }
+        Ok(Instance { _lock: folder })
     }
+}
+
+/// Write the process id, for the message of a second daemon.
+fn write_holder(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    writeln!(file, "{}", std::process::id())
 }
 
 /// Whether the process in the lock file has ended.
@@ -93,7 +94,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         std::fs::write(dir.path().join("hostd.lock"), format!("{}\n", child.id())).unwrap();
-        let held = File::open(dir.path().join("hostd.lock")).unwrap();
+        let held = File::open(dir.path()).unwrap();
         held.lock().unwrap();
         let releasing = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(100));

@@ -112,11 +112,32 @@ impl Rig {
     /// Simulate a crash: a new lifecycle starts on the same state folder and host.
     pub async fn restart(&mut self) {
         self.host = self.host.restarted();
-        // A dead process writes nothing any more: its tasks that still live in this one die at their next
-        // write, and a write that has begun is waited for (see `runtime`).
+        // A dead process writes nothing: its tasks that still run in this process die at their next write, and a write
+        // that has begun is waited for (see `runtime`).
         self.engine.store().set_hook(Some(Box::new(|_| std::panic::panic_any(SimulatedCrash))));
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         self.engine = open(&self.host, &self.config, &self.clock).await;
+    }
+
+    /// From now on no record can be written, as on a full disk.
+    pub fn fail_record_writes(&self) {
+        self.engine.store().set_hook(Some(Box::new(|_| Err(std::io::ErrorKind::StorageFull.into()))));
+    }
+
+    /// Records can be written again.
+    pub fn allow_record_writes(&self) {
+        self.engine.store().set_hook(None);
+    }
+
+    /// From now on the audit log cannot be written: something else has its name.
+    pub fn break_audit(&self) {
+        std::fs::remove_file(&self.config.paths.audit).unwrap();
+        std::fs::create_dir(&self.config.paths.audit).unwrap();
+    }
+
+    /// The audit log can be written again.
+    pub fn mend_audit(&self) {
+        std::fs::remove_dir(&self.config.paths.audit).unwrap();
     }
 
     /// Simulate a reboot.

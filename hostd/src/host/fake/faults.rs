@@ -74,7 +74,7 @@ pub enum When {
 
 /// How a call fails.
 ///
-/// `Lie`, `Half` and `Twice` apply to effects only. Inspections are always correct, because no program can manage a host
+/// `Lie`, `Half`, `Twice` and `Late` apply to effects only. Inspections are always correct, because no program can manage a host
 /// whose inspections are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
@@ -94,7 +94,9 @@ pub enum FaultKind {
     Twice,
     /// Done after this delay.
     Delay(Duration),
-    /// Done so much later by a task of its own, also when the call was given up before.
+    /// Done at once; returns after this delay. What it returns may be outdated by then.
+    AnswerLate(Duration),
+    /// Done after this delay by a task of its own, also if the caller gives up before.
     Late(Duration),
     /// The process dies.
     Crash(When),
@@ -164,27 +166,16 @@ impl FaultBook {
         self.crash = None;
     }
 
+    pub(super) fn has_faults(&self) -> bool {
+        !self.faults.is_empty()
+    }
+
     pub(super) fn calls(&self) -> u64 {
         self.calls
     }
 
     pub(super) fn crash_at_call(&mut self, n: u64, when: When) {
         self.crash = Some((self.calls + n, when));
-    }
-
-    /// Whether this call is to be done late, and by how much.
-    pub(super) fn take_late(&mut self, call: HostCall, slot: Slot) -> Option<Duration> {
-        let late = |fault: &Fault| match fault.kind {
-            FaultKind::Late(time) if fault.call == call && fault.slot.is_none_or(|only| only == slot) => {
-                Some(time)
-            }
-            _ => None,
-        };
-        let fault = self.faults.iter_mut().find(|fault| late(fault).is_some())?;
-        fault.times -= 1;
-        let time = late(fault);
-        self.faults.retain(|fault| fault.times > 0);
-        time
     }
 
     /// Count a call and take its fault. Faults apply in the order of their injection.

@@ -16,6 +16,10 @@ use std::future::pending;
 use std::io;
 use std::panic::panic_any;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// One of the two transactions of an effect.
+type Transaction<S, T> = fn(&mut World, &S) -> HostResult<T>;
 
 /// A call in progress with its planned fault.
 struct Call {
@@ -64,22 +68,28 @@ impl FakeHost {
         match planned.fault {
             Some(FaultKind::FailAfter(kind)) => result.and(Err(injected(call, slot, kind))),
             Some(FaultKind::HangAfter) => pending().await,
+            Some(FaultKind::AnswerLate(time)) => {
+                tokio::time::sleep(time).await;
+                result
+            }
             Some(FaultKind::Crash(When::After)) => panic_any(SimulatedCrash),
             _ => result,
         }
     }
 
-    /// An effect of two transactions. `lie` is the result of a tool that reports success and does nothing.
-    async fn effect<T>(
+    /// An effect of two transactions on a subject. `lie` is the result of a tool that reports success and does nothing.
+    async fn effect<S, T>(
         &self,
         call: HostCall,
         slot: Option<Slot>,
-        begin: impl Fn(&mut World) -> HostResult<()> + Send + Sync,
-        complete: impl Fn(&mut World) -> HostResult<T> + Send + Sync,
+        subject: S,
+        begin: Transaction<S, ()>,
+        complete: Transaction<S, T>,
         lie: T,
     ) -> HostResult<T>
     where
-        T: Send,
+        S: Send + Sync + 'static,
+        T: Send + 'static,
     {
         let entered = self.enter(call, slot).await?;
         if let (Some(FaultKind::DyingPolls(polls)), HostCall::StopJail, Some(slot)) =
@@ -89,71 +99,54 @@ impl FakeHost {
         }
         let result = match entered.planned.fault {
             Some(FaultKind::Lie) => Ok(lie),
-            Some(FaultKind::Half) => {
-                self.transact(&begin).and(Err(injected(call, slot, HostErrorKind::Failed)))
-            }
-            Some(FaultKind::Twice) => match self.transactions(&begin, &complete).await {
-                Ok(_) => self.transactions(&begin, &complete).await,
+            Some(FaultKind::Half) => self.transact(|world| begin(world, &subject)).and(Err(injected(
+                call,
+                slot,
+                HostErrorKind::Failed,
+            ))),
+            Some(FaultKind::Twice) => match self.transactions(&subject, begin, complete).await {
+                Ok(_) => self.transactions(&subject, begin, complete).await,
                 Err(error) => Err(error),
             },
-            _ => self.transactions(&begin, &complete).await,
+            Some(FaultKind::Late(time)) => {
+                let host = self.clone();
+                let work = async move {
+                    host.wait().await;
+                    host.transactions(&subject, begin, complete).await
+                };
+                self.finish_late(time, work).await
+            }
+            _ => self.transactions(&subject, begin, complete).await,
         };
         self.leave(entered, result).await
     }
 
-    /// Do a call late, by a task of its own that outlives this future, if a fault asks for that.
-    async fn late<T: Send + 'static, F: Future<Output = HostResult<T>> + Send + 'static>(
+    /// Do something later, in a task of its own that outlives this future.
+    async fn finish_late<T: Send + 'static>(
         &self,
-        call: HostCall,
-        spec: &CloneSpec,
-        work: impl FnOnce(FakeHost, CloneSpec) -> F,
-    ) -> Option<HostResult<T>> {
-        let time = lock(&self.state.faults).take_late(call, spec.names.slot)?;
-        let (host, work) = (self.clone(), work(self.clone(), spec.clone()));
-        self.state.late.send_modify(|late| *late += 1);
+        time: Duration,
+        work: impl Future<Output = HostResult<T>> + Send + 'static,
+    ) -> HostResult<T> {
+        self.late.send_modify(|late| *late += 1);
+        let late = self.late.clone();
         let task = tokio::spawn(async move {
             tokio::time::sleep(time).await;
             let result = work.await;
-            host.state.late.send_modify(|late| *late -= 1);
+            late.send_modify(|late| *late -= 1);
             result
         });
-        Some(task.await.expect("the late call does not panic"))
+        task.await.expect("the late call does not panic")
     }
 
-    async fn make_storage(&self, spec: &CloneSpec) -> HostResult<()> {
-        let now = self.now();
-        let clone = |world: &mut World| world.begin_storage(spec, &now);
-        let mark = |world: &mut World| world.mark_storage(spec);
-        self.effect(HostCall::EnsureStorage, Some(spec.names.slot), clone, mark, ()).await
-    }
-
-    async fn make_network(&self, spec: &CloneSpec) -> HostResult<()> {
-        let make = |world: &mut World| world.begin_network(spec);
-        let complete = |world: &mut World| world.complete_network(spec);
-        self.effect(HostCall::EnsureNetwork, Some(spec.names.slot), make, complete, ()).await
-    }
-
-    async fn make_jail(&self, spec: &CloneSpec) -> HostResult<()> {
-        let mount = |world: &mut World| world.begin_jail(spec);
-        let start = |world: &mut World| world.start_jail(spec);
-        self.effect(HostCall::EnsureJail, Some(spec.names.slot), mount, start, ()).await
-    }
-
-    async fn make_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
-        let start = |world: &mut World| world.begin_service(spec);
-        let ready = |world: &mut World| world.service_ready(spec);
-        let lie = service(&spec.names);
-        self.effect(HostCall::EnsureService, Some(spec.names.slot), start, ready, lie).await
-    }
-
-    async fn transactions<T>(
+    async fn transactions<S, T>(
         &self,
-        begin: impl Fn(&mut World) -> HostResult<()>,
-        complete: impl Fn(&mut World) -> HostResult<T>,
+        subject: &S,
+        begin: Transaction<S, ()>,
+        complete: Transaction<S, T>,
     ) -> HostResult<T> {
-        self.transact(begin)?;
+        self.transact(|world| begin(world, subject))?;
         self.wait().await;
-        self.transact(complete)
+        self.transact(|world| complete(world, subject))
     }
 
     fn transact<T>(&self, change: impl FnOnce(&mut World) -> HostResult<T>) -> HostResult<T> {
@@ -179,7 +172,7 @@ fn store_failed(error: io::Error) -> HostError {
     HostError::new(HostErrorKind::Failed, "fake world", "cannot be read or written", hint).caused_by(error)
 }
 
-fn nothing(_: &mut World) -> HostResult<()> {
+fn nothing<S>(_: &mut World, _: &S) -> HostResult<()> {
     Ok(())
 }
 
@@ -238,23 +231,20 @@ impl Host for FakeHost {
     }
 
     async fn repair_egress(&self) -> HostResult<EgressHealth> {
-        let begin = |world: &mut World| world.begin_repair_egress();
-        let repair = |world: &mut World| world.repair_egress();
-        self.effect(HostCall::RepairEgress, None, begin, repair, EgressHealth::Ok).await
+        let begin = |world: &mut World, _: &()| world.begin_repair_egress();
+        let repair = |world: &mut World, _: &()| world.repair_egress();
+        self.effect(HostCall::RepairEgress, None, (), begin, repair, EgressHealth::Ok).await
     }
 
     async fn ensure_storage(&self, spec: &CloneSpec) -> HostResult<()> {
-        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_storage(&spec).await };
-        match self.late(HostCall::EnsureStorage, spec, late).await {
-            Some(result) => result,
-            None => self.make_storage(spec).await,
-        }
+        let (slot, subject) = (Some(spec.names.slot), (spec.clone(), self.now()));
+        let clone = |world: &mut World, (spec, now): &(CloneSpec, Moment)| world.begin_storage(spec, now);
+        let mark = |world: &mut World, (spec, _): &(CloneSpec, Moment)| world.mark_storage(spec);
+        self.effect(HostCall::EnsureStorage, slot, subject, clone, mark, ()).await
     }
 
     async fn ensure_limits(&self, spec: &CloneSpec) -> HostResult<()> {
-        let first = |world: &mut World| world.begin_limits(spec);
-        let all = |world: &mut World| world.set_limits(spec);
-        self.effect(HostCall::EnsureLimits, Some(spec.names.slot), first, all, ()).await
+        self.ensure(HostCall::EnsureLimits, spec, World::begin_limits, World::set_limits, ()).await
     }
 
     /// As with cgroups: shared limits can change, limits of each process cannot.
@@ -265,54 +255,41 @@ impl Host for FakeHost {
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
-        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_network(&spec).await };
-        match self.late(HostCall::EnsureNetwork, spec, late).await {
-            Some(result) => result,
-            None => self.make_network(spec).await,
-        }
+        self.ensure(HostCall::EnsureNetwork, spec, World::begin_network, World::complete_network, ()).await
     }
 
     async fn ensure_egress(&self, spec: &CloneSpec) -> HostResult<()> {
-        let add = |world: &mut World| world.add_member(spec.names.ip);
-        self.effect(HostCall::EnsureEgress, Some(spec.names.slot), add, nothing, ()).await
+        let add = |world: &mut World, spec: &CloneSpec| world.add_member(spec.names.ip);
+        self.ensure(HostCall::EnsureEgress, spec, add, nothing, ()).await
     }
 
     async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
-        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_jail(&spec).await };
-        match self.late(HostCall::EnsureJail, spec, late).await {
-            Some(result) => result,
-            None => self.make_jail(spec).await,
-        }
+        self.ensure(HostCall::EnsureJail, spec, World::begin_jail, World::start_jail, ()).await
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
-        let late = |host: FakeHost, spec: CloneSpec| async move { host.make_service(&spec).await };
-        match self.late(HostCall::EnsureService, spec, late).await {
-            Some(result) => result,
-            None => self.make_service(spec).await,
-        }
+        let lie = service(&spec.names);
+        self.ensure(HostCall::EnsureService, spec, World::begin_service, World::service_ready, lie).await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
-        let remove = |world: &mut World| world.remove_member(names.ip);
-        let kill = |world: &mut World| world.kill_states(names.ip);
-        self.effect(HostCall::CutEgress, Some(names.slot), remove, kill, ()).await
+        let remove = |world: &mut World, names: &SlotNames| world.remove_member(names.ip);
+        let kill = |world: &mut World, names: &SlotNames| world.kill_states(names.ip);
+        self.change(HostCall::CutEgress, names, remove, kill).await
     }
 
     async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
-        let ask = |world: &mut World| world.begin_end_processes(names);
-        let kill = |world: &mut World| world.end_processes(names);
-        self.effect(HostCall::EndProcesses, Some(names.slot), ask, kill, ()).await
+        self.change(HostCall::EndProcesses, names, World::begin_end_processes, World::end_processes).await
     }
 
     async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
-        let all = |world: &mut World| world.set_frozen(names, true);
-        self.effect(HostCall::Freeze, Some(names.slot), nothing, all, ()).await
+        let all = |world: &mut World, names: &SlotNames| world.set_frozen(names, true);
+        self.change(HostCall::Freeze, names, nothing, all).await
     }
 
     async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
-        let all = |world: &mut World| world.set_frozen(names, false);
-        self.effect(HostCall::Thaw, Some(names.slot), nothing, all, ()).await
+        let all = |world: &mut World, names: &SlotNames| world.set_frozen(names, false);
+        self.change(HostCall::Thaw, names, nothing, all).await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
@@ -323,50 +300,70 @@ impl Host for FakeHost {
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let deepest = |world: &mut World| world.begin_unmount(names, how);
-        let all = |world: &mut World| world.unmount(names, how);
-        self.effect(HostCall::Unmount, Some(names.slot), deepest, all, ()).await
+        let (slot, subject) = (Some(names.slot), (names.clone(), how));
+        let deepest =
+            |world: &mut World, (names, how): &(SlotNames, Unmount)| world.begin_unmount(names, *how);
+        let all = |world: &mut World, (names, how): &(SlotNames, Unmount)| world.unmount(names, *how);
+        self.effect(HostCall::Unmount, slot, subject, deepest, all, ()).await
     }
 
     async fn stop_jail(&self, names: &SlotNames) -> HostResult<()> {
-        let kill = |world: &mut World| world.begin_stop_jail(names);
-        let stop = |world: &mut World| world.stop_jail(names);
-        self.effect(HostCall::StopJail, Some(names.slot), kill, stop, ()).await
+        self.change(HostCall::StopJail, names, World::begin_stop_jail, World::stop_jail).await
     }
 
     async fn remove_network(&self, names: &SlotNames) -> HostResult<()> {
-        let one = |world: &mut World| world.begin_remove_network(names);
-        let both = |world: &mut World| world.remove_network(names);
-        self.effect(HostCall::RemoveNetwork, Some(names.slot), one, both, ()).await
+        self.change(HostCall::RemoveNetwork, names, World::begin_remove_network, World::remove_network).await
     }
 
     async fn remove_limits(&self, names: &SlotNames) -> HostResult<()> {
-        let some = |world: &mut World| world.begin_remove_limits(names);
-        let all = |world: &mut World| world.remove_limits(names);
-        self.effect(HostCall::RemoveLimits, Some(names.slot), some, all, ()).await
+        self.change(HostCall::RemoveLimits, names, World::begin_remove_limits, World::remove_limits).await
     }
 
     async fn destroy_storage(&self, names: &SlotNames) -> HostResult<()> {
-        let unmount = |world: &mut World| world.begin_destroy_storage(names);
-        let destroy = |world: &mut World| world.destroy_storage(names);
-        self.effect(HostCall::DestroyStorage, Some(names.slot), unmount, destroy, ()).await
+        self.change(HostCall::DestroyStorage, names, World::begin_destroy_storage, World::destroy_storage)
+            .await
     }
 
     async fn move_storage_aside(&self, names: &SlotNames, clone_id: &CloneId) -> HostResult<()> {
-        let mark = |world: &mut World| world.begin_move_aside(names, clone_id);
-        let rename = |world: &mut World| world.move_aside(names, clone_id);
-        self.effect(HostCall::MoveStorageAside, Some(names.slot), mark, rename, ()).await
+        let (slot, subject) = (Some(names.slot), (names.clone(), clone_id.clone()));
+        let mark = |world: &mut World, (names, id): &(SlotNames, CloneId)| world.begin_move_aside(names, id);
+        let rename = |world: &mut World, (names, id): &(SlotNames, CloneId)| world.move_aside(names, id);
+        self.effect(HostCall::MoveStorageAside, slot, subject, mark, rename, ()).await
     }
 
     async fn settle(&self) {
         // The sender is in this host, so the channel does not end.
-        let _ = self.state.late.subscribe().wait_for(|late| *late == 0).await;
+        let _ = self.late.subscribe().wait_for(|late| *late == 0).await;
     }
 
     async fn destroy_aside(&self, clone_id: &CloneId) -> HostResult<()> {
-        let unmount = |world: &mut World| world.begin_destroy_aside(clone_id);
-        let destroy = |world: &mut World| world.destroy_aside(clone_id);
-        self.effect(HostCall::DestroyAside, None, unmount, destroy, ()).await
+        let (begin, destroy) = (World::begin_destroy_aside, World::destroy_aside);
+        self.effect(HostCall::DestroyAside, None, clone_id.clone(), begin, destroy, ()).await
+    }
+}
+
+impl FakeHost {
+    /// An effect that makes a part of a clone.
+    async fn ensure<T: Send + 'static>(
+        &self,
+        call: HostCall,
+        spec: &CloneSpec,
+        begin: Transaction<CloneSpec, ()>,
+        complete: Transaction<CloneSpec, T>,
+        lie: T,
+    ) -> HostResult<T> {
+        self.effect(call, Some(spec.names.slot), spec.clone(), begin, complete, lie).await
+    }
+
+    /// An effect on what is in a slot.
+    async fn change(
+        &self,
+        call: HostCall,
+        names: &SlotNames,
+        begin: Transaction<SlotNames, ()>,
+        complete: Transaction<SlotNames, ()>,
+    ) -> HostResult<()> {
+        self.effect(call, Some(names.slot), names.clone(), begin, complete, ()).await
     }
 }
 

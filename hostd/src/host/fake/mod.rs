@@ -27,6 +27,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use world::World;
 
 /// The fake host. Clones of it share one world.
@@ -35,6 +36,8 @@ pub struct FakeHost {
     state: Arc<FakeState>,
     /// Which of the simulated processes holds this handle.
     process: u64,
+    /// How many effects of this process are done late by tasks of their own. They end with the process.
+    late: Arc<watch::Sender<u32>>,
 }
 
 struct FakeState {
@@ -44,8 +47,6 @@ struct FakeState {
     clock: Mutex<Arc<dyn Clock>>,
     latency: Mutex<Duration>,
     at_once: AtomicBool,
-    /// How many calls are done late by tasks of their own.
-    late: tokio::sync::watch::Sender<u32>,
     /// The simulated process that is alive. Calls of earlier processes never return.
     process: AtomicU64,
 }
@@ -81,10 +82,9 @@ impl FakeHost {
             clock: Mutex::new(Arc::new(clock)),
             latency: Mutex::new(latency),
             at_once: AtomicBool::new(false),
-            late: tokio::sync::watch::Sender::new(0),
             process: AtomicU64::new(0),
         };
-        FakeHost { state: Arc::new(state), process: 0 }
+        FakeHost { state: Arc::new(state), process: 0, late: no_late_work() }
     }
 
     /// Take ages from this clock instead of the system's.
@@ -107,6 +107,11 @@ impl FakeHost {
         lock(&self.state.faults).inject(fault);
     }
 
+    /// Whether an injected fault has not occurred yet.
+    pub fn has_faults(&self) -> bool {
+        lock(&self.state.faults).has_faults()
+    }
+
     /// Remove all faults and crashes that have not occurred yet.
     pub fn clear_faults(&self) {
         lock(&self.state.faults).clear();
@@ -126,7 +131,12 @@ impl FakeHost {
     /// were in progress stay half done.
     pub fn restarted(&self) -> FakeHost {
         let process = self.state.process.fetch_add(1, Ordering::SeqCst) + 1;
-        FakeHost { state: self.state.clone(), process }
+        FakeHost { state: self.state.clone(), process, late: no_late_work() }
+    }
+
+    /// How many effects are still to be done by tasks whose callers may have given up.
+    pub fn late_work(&self) -> u32 {
+        *self.late.borrow()
     }
 
     /// Every object that hostd created, as `kind name`, such as `storage browsertask001`. Includes storage that was moved
@@ -159,6 +169,10 @@ impl fmt::Debug for FakeHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FakeHost").field("process", &self.process).finish_non_exhaustive()
     }
+}
+
+fn no_late_work() -> Arc<watch::Sender<u32>> {
+    Arc::new(watch::Sender::new(0))
 }
 
 /// A simulated crash can poison a lock. The world behind it is consistent, because changes are transactions.
