@@ -22,6 +22,42 @@ pub struct Slot {
     pub ip6: Option<Ipv6Addr>,
 }
 
+/// How many connections one clone may have and open. It protects the host's connection tracking, which all share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConnectionLimits {
+    /// Connections and flows of any protocol at the same time.
+    pub open: u32,
+    /// New connections per second on average.
+    pub new_per_second: u32,
+    /// New connections at once, after a time with fewer.
+    pub burst: u32,
+}
+
+impl Default for ConnectionLimits {
+    /// Chromium opens at most 256 sockets and 255 web sockets, and its DNS queries stay tracked for some seconds. A heavy
+    /// page opens a few hundred connections within a second or two.
+    fn default() -> ConnectionLimits {
+        ConnectionLimits { open: 1024, new_per_second: 100, burst: 500 }
+    }
+}
+
+/// How long a closed TCP connection of a clone stays in connection tracking.
+pub const CLOSED_SECONDS: u32 = 5;
+
+impl ConnectionLimits {
+    /// The most entries that one clone can have in connection tracking: its open connections, and those that it closed
+    /// within the last [`CLOSED_SECONDS`], which do not count as open.
+    pub fn tracked(&self) -> u64 {
+        u64::from(self.open) + self.opened_in(CLOSED_SECONDS)
+    }
+
+    /// The most connections that one clone can open in so many seconds.
+    pub fn opened_in(&self, seconds: u32) -> u64 {
+        u64::from(self.burst) + u64::from(self.new_per_second) * u64::from(seconds)
+    }
+}
+
 /// The policy as configured. [`Policy`] is the validated form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +100,9 @@ pub struct PolicySpec {
     /// translation.
     #[serde(default)]
     pub external: Option<String>,
+    /// Limits of each clone's connections.
+    #[serde(default)]
+    pub connections: ConnectionLimits,
     /// Also block the documentation ranges. Off by default: nobody owns these addresses, and test networks use them
     /// as stand-ins for the Internet.
     #[serde(default)]
@@ -105,6 +144,7 @@ impl PolicySpec {
             control_users: default_control_users(),
             browserd_port: default_browserd_port(),
             external: None,
+            connections: ConnectionLimits::default(),
             deny_documentation: false,
         }
     }
@@ -129,6 +169,8 @@ pub struct Policy(PolicySpec);
 const LONGEST_INTERFACE: usize = 15;
 /// PF's `PF_TABLE_NAME_SIZE` is 32 including the NUL. The name of the IPv6 set is one character longer.
 const LONGEST_NAME: usize = 30;
+/// Far above every useful limit, and accepted by both packet filters.
+const MOST_CONNECTIONS: u32 = 1_000_000;
 
 fn check_name(key: &'static str, name: &str) -> Result<(), PolicyError> {
     let good = name.len() <= LONGEST_NAME
@@ -228,6 +270,12 @@ impl TryFrom<PolicySpec> for Policy {
         }
         if spec.browserd_port == 0 || spec.browserd_port == 53 {
             return wrong("browserd_port", format!("{} cannot be browserd's port", spec.browserd_port));
+        }
+        let ConnectionLimits { open, new_per_second, burst } = spec.connections;
+        for (name, value) in [("open", open), ("new_per_second", new_per_second), ("burst", burst)] {
+            if !(1..=MOST_CONNECTIONS).contains(&value) {
+                return wrong("connections", format!("{name} is {value}: use 1 to {MOST_CONNECTIONS}"));
+            }
         }
         for list in [&mut spec.host, &mut spec.control_plane] {
             list.sort();

@@ -23,6 +23,9 @@ const TUPLE_IP: u16 = 1;
 const SOURCE: u16 = 1;
 const DESTINATION: u16 = 2;
 
+/// How often [`end_all`] removes entries before it gives up.
+const END_TRIES: usize = 5;
+
 /// Where an address can stand in a state.
 const ENDS: [(u16, u16); 4] = [
     (TUPLE_ORIGINAL, SOURCE),
@@ -34,14 +37,14 @@ const ENDS: [(u16, u16); 4] = [
 /// Makes the kernel forget all states that one of these addresses is an end of, as seen before or after translation.
 ///
 /// Once is enough for addresses that are no members any more: the rules let no new connection of theirs come about.
-pub(super) fn forget(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
+pub(super) fn end(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     for address in addresses {
         // The kernel's filter of IPv6 addresses is upside down (Linux 6.18): it would end everybody else's.
-        let IpAddr::V4(address) = address else { return forget_one_by_one(socket, addresses) };
+        let IpAddr::V4(address) = address else { return end_one_by_one(socket, addresses) };
         for (tuple, end) in ENDS {
             match socket.request(&sweep(*address, tuple, end)) {
                 Ok(()) => {}
-                Err(error) if takes_no_filter(&error) => return forget_one_by_one(socket, addresses),
+                Err(error) if takes_no_filter(&error) => return end_one_by_one(socket, addresses),
                 Err(error) => return Err(error),
             }
         }
@@ -55,7 +58,7 @@ fn takes_no_filter(error: &io::Error) -> bool {
 }
 
 /// The same without the kernel's filter: a walk that locks each bucket of the table, ten times as long.
-fn forget_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
+fn end_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     for state in states(socket, addresses)? {
         match socket.request(&deletion(&state)) {
             Ok(()) => {}
@@ -65,6 +68,17 @@ fn forget_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()
         }
     }
     Ok(())
+}
+
+/// Removes all entries of these addresses and checks that none is left.
+pub(super) fn end_all(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
+    for _ in 0..END_TRIES {
+        end_one_by_one(socket, addresses)?;
+        if states(socket, addresses)?.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("new connections appear as fast as they are ended: their links are not down"))
 }
 
 /// The states with one of these addresses at any end, as seen before or after translation.
@@ -177,10 +191,10 @@ mod tests {
     }
 
     /// In a network of its own, so that there are no other states: make these, forget the clone's.
-    fn only_the_clones_are_forgotten(
+    fn only_the_clones_are_ended(
         addresses: &'static [&str],
         of_the_clone: Vec<[&'static str; 4]>,
-        forget: fn(&mut Socket, &[IpAddr]) -> io::Result<()>,
+        end: fn(&mut Socket, &[IpAddr]) -> io::Result<()>,
     ) {
         let work = move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("this test needs root, for a network of its own");
@@ -190,7 +204,7 @@ mod tests {
             }
             let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
             assert_eq!(states(&mut socket, &addresses).expect("readable").len(), of_the_clone.len());
-            forget(&mut socket, &addresses).expect("forgotten");
+            end(&mut socket, &addresses).expect("ended");
             assert_eq!(states(&mut socket, &addresses).expect("readable").len(), 0);
             let left = socket.dump(&Message::new(GET, UNSPECIFIED)).expect("readable");
             assert_eq!(left.len(), OF_OTHERS.len(), "the neighbours' stay");
@@ -199,19 +213,20 @@ mod tests {
     }
 
     #[test]
-    fn states_are_forgotten_by_the_kernels_filter() {
-        only_the_clones_are_forgotten(&[CLONE], OF_THE_CLONE.to_vec(), forget);
+    fn states_are_ended_by_the_kernels_filter() {
+        only_the_clones_are_ended(&[CLONE], OF_THE_CLONE.to_vec(), end);
     }
 
     #[test]
-    fn states_are_forgotten_one_by_one() {
-        only_the_clones_are_forgotten(&[CLONE], OF_THE_CLONE.to_vec(), forget_one_by_one);
+    fn states_are_ended_one_by_one() {
+        only_the_clones_are_ended(&[CLONE], OF_THE_CLONE.to_vec(), end_one_by_one);
     }
 
     #[test]
-    fn states_of_both_families_are_forgotten() {
+    fn states_of_both_families_are_ended() {
         let both = [&OF_THE_CLONE[..], &OF_THE_CLONE_BY_IPV6].concat();
-        only_the_clones_are_forgotten(&[CLONE, CLONE6], both.clone(), forget);
-        only_the_clones_are_forgotten(&[CLONE6, CLONE], both, forget);
+        only_the_clones_are_ended(&[CLONE, CLONE6], both.clone(), end);
+        only_the_clones_are_ended(&[CLONE6, CLONE], both.clone(), end);
+        only_the_clones_are_ended(&[CLONE, CLONE6], both, end_all);
     }
 }

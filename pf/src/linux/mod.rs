@@ -4,7 +4,9 @@
 //! each time. The only things kept are open sockets, and what the ruleset looks like in the kernel, which is a function of
 //! the policy.
 
+mod clone_filter;
 mod conntrack;
+mod counters;
 mod netlink;
 mod nft;
 mod sets;
@@ -12,10 +14,11 @@ mod snapshot;
 mod sockets;
 mod watch;
 
+pub use clone_filter::CloneFilter;
 pub use nft::NftError;
 pub use watch::{Change, Watch};
 
-use crate::nftables;
+use crate::{clone_rules, nftables};
 use crate::policy::Policy;
 use nix::sched::{CloneFlags, unshare};
 use snapshot::Snapshot;
@@ -72,6 +75,15 @@ pub struct Proof {
     pub rules: usize,
     /// Number of sets, with the nameless ones inside rules.
     pub sets: usize,
+}
+
+/// Packets that the limits of connections refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Their clone opened connections too fast.
+    pub rate: u64,
+    /// Their clone had too many connections.
+    pub count: u64,
 }
 
 /// The firewall of one policy.
@@ -134,6 +146,35 @@ impl Firewall {
         Ok(Proof { chains, rules, sets })
     }
 
+    /// Whether the loaded table differs from the one that was last proven. Faster than [`Firewall::prove`] and without
+    /// another process; `true` if nothing was proven yet.
+    pub fn differs(&self) -> Result<bool, FirewallError> {
+        let expected = self.expected();
+        let (Some(expected), Some(found)) = (expected.as_ref(), self.read()?) else { return Ok(true) };
+        Ok(expected.difference(&found).is_some())
+    }
+
+    /// Translates the rules for the inside of the clones' network namespaces, see [`clone_rules`].
+    pub fn clone_filter(&self) -> Result<CloneFilter, FirewallError> {
+        let failed =
+            |source| FirewallError::Kernel { doing: "translating the rules for the clones' namespaces".into(), source };
+        let compiled = in_new_network(|| {
+            nft::load(&clone_rules::render(&self.policy))
+                .map_err(|source| FirewallError::Load { table: clone_rules::TABLE_NAME.into(), source })?;
+            CloneFilter::read().map_err(failed)
+        });
+        compiled.map_err(failed)?
+    }
+
+    /// How many packets the limits of connections have refused since the table was loaded.
+    pub fn refused(&self) -> Result<Refused, FirewallError> {
+        let packets = |name| {
+            let read = self.sockets.with(|socket| counters::packets(socket, &self.policy.table, name));
+            read.map_err(|error| self.failed(format!("reading counter {name}"), error))
+        };
+        Ok(Refused { rate: packets(nftables::OVER_RATE)?, count: packets(nftables::OVER_COUNT)? })
+    }
+
     /// Lets a clone out, with all its addresses or none. Being a member already is success.
     pub fn add(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
         self.check_slots(clone)?;
@@ -167,14 +208,21 @@ impl Firewall {
         }
     }
 
-    /// Makes the kernel forget the connections of a clone: one that is no member any more, and best when its link is gone
-    /// too, since they are looked for once.
-    pub fn forget_connections(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
-        let forgotten = self.sockets.with(|socket| conntrack::forget(socket, clone));
-        forgotten.map_err(|source| FirewallError::Kernel {
-            doing: format!("ending connections of {clone:?}"),
+    /// Removes the entries of a clone from connection tracking, once. The clone must not be a member any more, and its link
+    /// should be gone, or new entries can appear.
+    pub fn end_connections(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
+        let ended = self.sockets.with(|socket| conntrack::end(socket, clone));
+        ended.map_err(|source| FirewallError::Kernel {
+            doing: format!("ending the connections of {clone:?}"),
             source,
         })
+    }
+
+    /// Removes all entries of these addresses from connection tracking, in both directions, translated ones too, and checks
+    /// that none is left. For many addresses: it reads the table once instead of once per address.
+    pub fn end_all_connections(&self, addresses: &[IpAddr]) -> Result<(), FirewallError> {
+        let ended = self.sockets.with(|socket| conntrack::end_all(socket, addresses));
+        ended.map_err(|source| FirewallError::Kernel { doing: "ending the clones' connections".into(), source })
     }
 
     /// Who is let out now.
@@ -236,7 +284,8 @@ impl Firewall {
     }
 
     fn read(&self) -> Result<Option<Snapshot>, FirewallError> {
-        Snapshot::read(&self.policy.table, &[&self.policy.set, &self.set6]).map_err(|source| {
+        let [rate, count] = nftables::LIMIT_SETS;
+        Snapshot::read(&self.policy.table, &[&self.policy.set, &self.set6, rate, count]).map_err(|source| {
             FirewallError::Kernel { doing: format!("reading table inet {}", self.policy.table), source }
         })
     }

@@ -354,7 +354,7 @@ fn removing_a_member_cuts_its_established_connections() {
     world.host.inside(|| firewall.remove(&clone(0)).expect("removed"));
     assert!(!answered(&mut out4, b"still there?") && !answered(&mut out6, b"still there?"));
     assert!(answered(&mut control, b"still connected"), "calls to browserd do not depend on membership");
-    let forget = || world.host.inside(|| firewall.forget_connections(&clone(0)).expect("forgotten"));
+    let forget = || world.host.inside(|| firewall.end_connections(&clone(0)).expect("ended"));
     forget();
     assert_eq!(states(), [0, 0]);
     assert!(!answered(&mut out4, b"and now?") && !answered(&mut out6, b"and now?"));
@@ -531,7 +531,7 @@ fn rules_for_900_slots_are_loaded_and_changed() {
             firewall.add(&member).expect("added");
             firewall.remove(&member).expect("removed");
         });
-        timed("forget the connections", 50, &|| firewall.forget_connections(&member).expect("forgotten"));
+        timed("forget the connections", 50, &|| firewall.end_connections(&member).expect("ended"));
         timed("read the connections", 50, &|| {
             assert_eq!(firewall.connections(&member).expect("readable"), 0)
         });

@@ -42,8 +42,8 @@ pub use template::{create as create_template, list as list_templates, remove as 
 
 use super::zfs::datasets::Datasets;
 use super::{
-    CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint,
-    Unmount, chain,
+    CloneSpec, Host, HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, RefusedPackets,
+    ServiceEndpoint, Unmount, chain,
 };
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Config;
@@ -104,8 +104,8 @@ impl LinuxHost {
         if limits::has_rates(&config.clone_limits.grant(None)) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
-        // The watch first: nothing that happens after the proof is missed.
-        if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
+        egress.note_host_addresses(network::Seen::now(None)?.local_addresses());
+        if let Err(error) = egress.repair().and_then(|_| egress.clone_filter()) {
             tracing::error!(
                 error = chain(&error),
                 hint = error.hint,
@@ -168,7 +168,7 @@ impl LinuxHostState {
                     let (members, all) = shared.members(names);
                     seen.egress = members == all;
                     seen.connections =
-                        (members > 0 && members < all) || shared.remembered.contains(&names.slot);
+                        (members > 0 && members < all) || shared.tracked.contains(&names.slot);
                 }
                 Part::Jail => {
                     seen.jail = jail::look(&run).map_err(cannot)?;
@@ -204,11 +204,14 @@ impl LinuxHostState {
             true => Some(network::Seen::now(only)?),
             false => None,
         };
+        if let (None, Some(all)) = (only, &network) {
+            self.egress.note_host_addresses(all.local_addresses());
+        }
         let members = match wanted(Part::Egress) {
             true => self.egress.members()?,
             false => BTreeSet::new(),
         };
-        let mut shared = Shared { mounts, datasets, network, members, remembered: BTreeSet::new() };
+        let mut shared = Shared { mounts, datasets, network, members, tracked: BTreeSet::new() };
         if wanted(Part::Egress) {
             // Of all slots, also those of which nothing is there: asked about together they cost one walk through the
             // host's connections, and a create in one of them none.
@@ -220,7 +223,7 @@ impl LinuxHostState {
                 .iter()
                 .filter(|names| shared.members(names).0 == 0 && !shared.has_link(names))
                 .collect();
-            shared.remembered = self.egress.remembered(&cut_off, began)?;
+            shared.tracked = self.egress.tracked(&cut_off, began)?;
         }
         Ok(shared)
     }
@@ -352,7 +355,7 @@ impl LinuxHostState {
         if is_member || !network::Seen::now(Some(names))?.links().is_empty() {
             return Ok(());
         }
-        self.egress.forget_connections(names, began)
+        self.egress.end_connections(names, began)
     }
 }
 
@@ -371,8 +374,8 @@ struct Shared {
     datasets: Datasets,
     network: Option<network::Seen>,
     members: BTreeSet<std::net::IpAddr>,
-    /// Slots that are cut off and of which connections are still known.
-    remembered: BTreeSet<Slot>,
+    /// Slots that are cut off and still have entries in connection tracking.
+    tracked: BTreeSet<Slot>,
 }
 
 impl Shared {
@@ -468,6 +471,10 @@ impl Host for LinuxHost {
         self.blocking(|inner| inner.egress.repair()).await
     }
 
+    fn refused_packets(&self) -> Option<RefusedPackets> {
+        self.0.egress.refused_packets()
+    }
+
     async fn changed(&self) {
         self.0.egress.changed.notified().await;
     }
@@ -491,8 +498,8 @@ impl Host for LinuxHost {
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
         self.blocking(move |inner| {
-            inner.egress.expect_connections(spec.names.slot);
-            network::ensure(&inner.pool, &spec, &inner.run(&spec.names))
+            inner.egress.allow_connections(spec.names.slot);
+            network::ensure(&inner.pool, &spec, &inner.run(&spec.names), inner.egress.clone_filter()?)
         })
         .await
     }

@@ -10,9 +10,11 @@ use super::rtnl::{Address, End, Link, Rtnl};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedNetwork};
 use crate::slot::{SlotNames, Slots};
+use pf::linux::CloneFilter;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The clone's end of the link.
 const INSIDE: &str = "eth0";
@@ -52,6 +54,11 @@ impl Seen {
 
     pub(super) fn links(&self) -> &[Link] {
         &self.links
+    }
+
+    /// The addresses on the host's interfaces.
+    pub(super) fn local_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().map(|address| address.local)
     }
 
     /// The network of one slot.
@@ -94,7 +101,14 @@ pub(super) fn pin(run: &Path) -> PathBuf {
 }
 
 /// Make the pair, addressed, attached and up.
-pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<()> {
+///
+/// `filter` are the rules for the inside and the host's addresses that they block. They are loaded before the link comes up.
+pub(super) fn ensure(
+    pool: &Slots,
+    spec: &CloneSpec,
+    run: &Path,
+    (filter, host): (Arc<CloneFilter>, Vec<IpAddr>),
+) -> HostResult<()> {
     let names = &spec.names;
     let object = || names.interface.clone();
     let pin = pin(run);
@@ -139,7 +153,7 @@ pub(super) fn ensure(pool: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<(
             .map_err(|error| what.failed("cannot be addressed", error))?;
     }
     rtnl.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", error))?;
-    netns::inside(&namespace, move || furnish(&mine, &gateways))
+    netns::inside(&namespace, move || furnish(&mine, &gateways, &filter, &host))
         .map_err(|error| what.failed("the clone's end cannot be set up", error))?;
     match names.ip6 {
         Some(ip6) => rtnl
@@ -181,6 +195,13 @@ pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
         Rtnl::remove(link.index).map_err(|error| what.failed("cannot be removed", error))?;
     }
     Ok(())
+}
+
+/// Whether any of the clones' links is down.
+pub(super) fn any_down(names: &[SlotNames]) -> HostResult<bool> {
+    let links = Seen::now(None)?.links;
+    let down = |link: &Link| !link.up && names.iter().any(|names| names.interface == link.name);
+    Ok(links.iter().any(|link| down(link) && !matches!(identity(link), Identity::Foreign(_))))
 }
 
 /// Take links down or bring them up again: what keeps clones in while there is no packet filter.
@@ -240,7 +261,13 @@ fn harden(names: &SlotNames) -> io::Result<()> {
 }
 
 /// The clone's end, from inside its namespace.
-fn furnish(addresses: &[IpAddr], gateways: &[IpAddr]) -> io::Result<()> {
+fn furnish(
+    addresses: &[IpAddr],
+    gateways: &[IpAddr],
+    filter: &CloneFilter,
+    host: &[IpAddr],
+) -> io::Result<()> {
+    filter.load(host)?;
     if Path::new("/proc/sys/net/ipv6").exists() {
         let off = if addresses.iter().any(IpAddr::is_ipv6) { "0" } else { "1" };
         setting("ipv6/conf/all/disable_ipv6", off)?;
