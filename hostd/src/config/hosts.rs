@@ -195,6 +195,10 @@ pub struct FreebsdConfig {
     pub anchor: String,
     /// The PF table of the addresses that may send packets.
     pub table: String,
+    /// How often PF is checked between inspections, in milliseconds: for so long lost rules can go unnoticed. Each check
+    /// runs three short commands. 0: only inspections check.
+    #[schemars(range(max = 60_000))]
+    pub rules_interval_ms: u64,
     /// The devfs ruleset of the clones' jails, as setup-host declares it. Bastille's own (13) also exposes bpf.
     #[schemars(range(min = 1, max = 65_535))]
     pub devfs_ruleset: u32,
@@ -216,6 +220,7 @@ impl Default for FreebsdConfig {
             epair_base: 10_000,
             anchor: "browser".into(),
             table: "browser_tasks".into(),
+            rules_interval_ms: 400,
             devfs_ruleset: 72,
             bastille_prefix: "/usr/local/bastille".into(),
             console_logs: "/var/log/bastille".into(),

@@ -31,6 +31,7 @@ pub(super) fn run(
     findings.push(keeper(inner));
     findings.extend(rates(inner));
     findings.push(egress(inner));
+    findings.push(connection_tracking(inner));
     findings.extend(forwarding(inner));
     findings.push(template(inner, usable));
     findings.push(passage(inner));
@@ -171,6 +172,30 @@ fn egress(inner: &LinuxHostState) -> Finding {
             "apt install nftables; modprobe nf_tables nf_conntrack",
         ),
     }
+}
+
+/// Whether all clones together can fill the table that the host's own connections need too.
+fn connection_tracking(inner: &LinuxHostState) -> Finding {
+    const CHECK: &str = "connections";
+    let path = "/proc/sys/net/netfilter/nf_conntrack_max";
+    let text = std::fs::read_to_string(path);
+    let Some(most) = text.as_ref().ok().and_then(|text| text.trim().parse::<u64>().ok()) else {
+        return finding(CHECK, Severity::Warning, format!("{path} cannot be read"), "modprobe nf_conntrack");
+    };
+    let clones = inner.config.server.max_clones.min(inner.pool.slots().count() as u64);
+    let (each, all) = (inner.egress.tracked_per_clone(), inner.egress.tracked_per_clone() * clones);
+    let message = format!(
+        "{clones} clones track at most {all} connections ({each} each); the host's table has room for {most}"
+    );
+    // The rest is for the host itself.
+    if all <= most / 8 * 7 {
+        return good(CHECK, message);
+    }
+    let fix = format!(
+        "sysctl -w net.netfilter.nf_conntrack_max={}, or lower egress.max_connections or server.max_clones",
+        all.div_ceil(7) * 8
+    );
+    finding(CHECK, Severity::Warning, message, &fix)
 }
 
 fn forwarding(inner: &LinuxHostState) -> Vec<Finding> {

@@ -117,7 +117,11 @@ impl Egress {
                 &proof,
                 first,
                 || again.upgrade().map(|egress| egress.subscribe()),
-                || drop(resubscribed.upgrade().map(|egress| egress.changed.notify_one())),
+                || {
+                    if let Some(egress) = resubscribed.upgrade() {
+                        egress.changed.notify_one();
+                    }
+                },
                 std::thread::sleep,
             );
         };

@@ -47,6 +47,7 @@ impl ProofState {
         inner.watched && inner.proven == Some(inner.generation)
     }
 
+    #[cfg(test)]
     pub(super) fn is_watched(&self) -> bool {
         self.inner().watched
     }
