@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Label values that are fixed words cost nothing to look up.
+/// Labels with fixed values, so that a lookup does not allocate.
 type Word = &'static str;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -110,7 +110,7 @@ impl Metrics {
             connections: Gauge::default(),
             operations_under_way: Gauge::default(),
         };
-        // A series that exists from the start can be alerted on before its first event.
+        // Series exist from the start, so that an alert does not depend on a first event.
         for state in CloneState::ALL {
             let _ = metrics.clones.get_or_create(&StateLabel { state: state.word() });
         }
@@ -129,7 +129,7 @@ impl Metrics {
     fn registered(mut self) -> Self {
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         let registry = &mut self.registry;
-        registry.register("hostd_build", "The version that runs", build);
+        registry.register("hostd_build", "The running version", build);
         registry.register("hostd_clones", "Clones by state", self.clones.clone());
         registry.register(
             "hostd_pool_available",
@@ -182,7 +182,7 @@ impl Metrics {
             "Programs that were started, by tool",
             crate::host::command::runs().clone(),
         );
-        registry.register("hostd_reaped", "Clones the reaper took, by reason", self.reaped.clone());
+        registry.register("hostd_reaped", "Clones that the reaper destroyed, by reason", self.reaped.clone());
         registry.register(
             "hostd_reap_failures",
             "Clones the reaper could not finish",
@@ -229,7 +229,7 @@ impl Metrics {
         self.reaped.get_or_create(&ReasonLabel { reason: reason.word() }).inc();
     }
 
-    /// A reap was tried and not finished.
+    /// A reap failed.
     pub fn reap_failed(&self) {
         self.reap_failures.inc();
     }
@@ -259,12 +259,12 @@ impl Metrics {
         *last = now;
     }
 
-    /// How many clones may still be made.
+    /// How many clones can still be created.
     pub fn set_pool_available(&self, count: u64) {
         self.pool_available.set(signed(count));
     }
 
-    /// How the warm pool is.
+    /// The state of the warm pool.
     pub fn set_pool(&self, pool: &PoolStatus) {
         for flavor in Flavor::ALL {
             let label = FlavorLabel { flavor: flavor.word() };
@@ -277,27 +277,27 @@ impl Metrics {
         self.pool_oldest.set(signed(oldest.unwrap_or(0)));
     }
 
-    /// How a create fared with the warm pool: `hit`, `empty`, `unfit`.
+    /// What a create found in the warm pool: `hit`, `empty`, `unfit`.
     pub fn pool_claim(&self, result: &'static str) {
         self.pool_claims.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// A clone of the warm pool was taken away unused.
+    /// A member of the warm pool was destroyed without having been bound.
     pub fn pool_drained(&self) {
         self.pool_drained.inc();
     }
 
-    /// Making a clone for the warm pool took this long.
+    /// How long the create of a member of the warm pool took.
     pub fn pool_refill(&self, seconds: f64) {
         self.pool_refill.observe(seconds);
     }
 
-    /// A reconcile took this long.
+    /// How long a reconcile took.
     pub fn reconcile(&self, seconds: f64) {
         self.reconcile.observe(seconds);
     }
 
-    /// Whether the firewall is as it should be.
+    /// Whether the firewall rules are in place.
     pub fn set_egress_ok(&self, ok: bool) {
         self.egress_ok.set(i64::from(ok));
     }
@@ -307,7 +307,7 @@ impl Metrics {
         self.connections.set(signed(count));
     }
 
-    /// Operations under way.
+    /// Running operations.
     pub fn set_operations(&self, count: u64) {
         self.operations_under_way.set(signed(count));
     }

@@ -1,8 +1,7 @@
-//! Intent: one record for each clone in the state folder, on disk before the first effect and removed
-//! after verified absence.
+//! Records: one file per clone in the state folder, written before the first effect and removed after verified absence.
 //!
-//! A record says what was wanted, never what exists: existence is looked up on the host. Claiming a
-//! slot is making its record, which only one caller can.
+//! A record holds the intent, never existence, which is found by inspecting the host. A slot is claimed by creating its
+//! record, which only one caller can do.
 
 use crate::api::{CloneId, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant};
 use crate::clock::Stamp;
@@ -14,104 +13,104 @@ use std::io::{self, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// What is wanted of one clone.
+/// The intent for one clone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The record's own form.
+    /// The version of the record's format.
     pub version: u32,
     /// Its slot.
     pub slot: Slot,
     /// Its identity.
     pub clone_id: CloneId,
-    /// The request that made or took it; none for a member of the warm pool, and for an orphan that was adopted in order
-    /// to be removed.
+    /// The request that created or bound it. `None` for a member of the warm pool, and for an orphan that was adopted to be
+    /// removed.
     pub request_id: Option<RequestId>,
-    /// On whose behalf.
+    /// The tenant that the request named.
     pub tenant: Option<Tenant>,
-    /// The user that made it.
+    /// The user ID of the caller.
     pub owner_uid: Option<u32>,
     /// The template's snapshot.
     pub snapshot: SnapshotName,
-    /// The limits granted.
+    /// The granted limits.
     pub limits: Limits,
     /// When its create began.
     pub created: Stamp,
-    /// When it is over; for a member of the warm pool, when it is too old to be taken.
+    /// Its deadline. Of a member of the warm pool: when it is too old to be bound.
     pub deadline: Stamp,
-    /// Made for the warm pool and taken by nobody. The write that takes it away from the pool names its owner.
+    /// Whether it is a member of the warm pool without an owner. The write that clears this also names the owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pool: bool,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
 }
 
-/// Where a clone is in its life. Creating, Pooled and Ready want it present, the others absent.
+/// The phase of a clone. Creating, Pooled and Ready intend it to exist, the others to be gone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Phase {
-    /// Being made. After a crash this is rolled back, never forward, so how far it came is nobody's concern.
+    /// Being created. After a crash it is rolled back, so its progress is not recorded.
     Creating,
-    /// Made ahead of time, verified and frozen; nobody's.
+    /// Created for the warm pool, verified and frozen, without an owner.
     Pooled {
-        /// How far it was made.
+        /// Which steps were done.
         flavor: Flavor,
         /// Where its browser service answers, if it has one.
         endpoint: Option<String>,
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// What its template was then, by the host's word.
+        /// The version of its template at that time, as the host reported it.
         template: String,
     },
-    /// Made and verified.
+    /// Created and verified.
     Ready {
         /// Where its browser service answers.
         endpoint: String,
         /// Its raw CDP, if it has any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cdp_endpoint: Option<String>,
-        /// How long its create's stages took; of a claim only those before its member woke, which is while this is written.
+        /// How long the stages of its create took. Of a bind only those before the thaw, which runs while this is written.
         stages: Vec<StageTiming>,
-        /// How it came to be.
+        /// How it was started.
         #[serde(default)]
         launch: Launch,
     },
-    /// Being taken away, or waiting for the reaper to go on with that.
+    /// Being destroyed, or waiting for the reaper to continue.
     Destroying {
         /// Why.
         why: String,
-        /// Whether a caller ever got it.
+        /// Whether a caller ever received it.
         was_ready: bool,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// What went wrong in the last try.
+        /// The errors of the last attempt.
         errors: Vec<String>,
     },
-    /// Gone and verified so; the slot is not used again for a while.
+    /// Verified to be gone. The slot is not used for a while.
     Quarantined {
         /// Since when.
         freed: Stamp,
-        /// Whether a caller ever got it: then its request id is used up.
+        /// Whether a caller ever received it. Then its request ID cannot be used again.
         was_ready: bool,
     },
 }
 
 impl Record {
-    /// The form this code writes.
+    /// The version of the format that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// Whether the clone takes one of the host's places.
+    /// Whether the clone counts against the host's capacity.
     pub fn is_live(&self) -> bool {
         !matches!(self.phase, Phase::Quarantined { .. })
     }
 
-    /// Whether it takes one of the places that callers share: a clone made ahead gives its place up.
+    /// Whether it counts against the callers' caps. Members of the warm pool do not.
     pub fn is_claimed(&self) -> bool {
         self.is_live() && !self.pool
     }
 
-    /// How far it was made, if it waits in the warm pool.
+    /// Its flavour, if it is a member of the warm pool.
     pub fn pooled(&self) -> Option<Flavor> {
         match self.phase {
             Phase::Pooled { flavor, .. } if self.pool => Some(flavor),
@@ -119,7 +118,7 @@ impl Record {
         }
     }
 
-    /// Whether a caller ever got this clone.
+    /// Whether a caller ever received this clone.
     pub fn was_ready(&self) -> bool {
         match self.phase {
             Phase::Creating | Phase::Pooled { .. } => false,
@@ -134,7 +133,7 @@ impl Record {
 pub enum StoredRecord {
     /// Readable.
     Record(Box<Record>),
-    /// Not: the slot is ours, but what was wanted is unknown. The text says why.
+    /// Not readable: the slot is hostd's, but the intent is unknown. The text has the reason.
     Unreadable(String),
 }
 
@@ -146,14 +145,14 @@ pub struct StoreError {
     why: String,
 }
 
-/// The records of one state folder. The caller holds the instance lock.
+/// The records of one state folder. The caller holds the lock of the state folder.
 pub struct Store {
     folder: PathBuf,
     #[cfg(feature = "fake-host")]
     hook: std::sync::Mutex<Option<WriteHook>>,
 }
 
-/// Called before (false) and after (true) every write, so that tests can die in between.
+/// Called before (false) and after (true) every write, so that tests can simulate a crash in between.
 #[cfg(feature = "fake-host")]
 pub type WriteHook = Box<dyn FnMut(bool) + Send>;
 
@@ -166,9 +165,9 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Open the folder `records` below the state folder and read all of it.
     ///
-    /// Refuses a pool whose names differ from those the existing records were made with: their
-    /// clones would become invisible.
-    pub fn open(state: &Path, pool: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
+    /// Refuses slots whose names differ from those that the existing records were written with: their clones would not be
+    /// found.
+    pub fn open(state: &Path, slots: &Slots) -> Result<(Store, BTreeMap<Slot, StoredRecord>), StoreError> {
         let folder = state.join("records");
         let failed =
             |path: &Path, error: io::Error| StoreError { path: path.to_owned(), why: error.to_string() };
@@ -201,13 +200,13 @@ impl Store {
             };
             found.insert(slot, read(&path, slot));
         }
-        store.check_pool(&state.join("pool.json"), pool, found.len())?;
+        store.check_fingerprint(&state.join("pool.json"), slots, found.len())?;
         Ok((store, found))
     }
 
-    /// Make the record of a slot that has none. This is the claim: it fails if there is one.
+    /// Create the record of a slot that has none. This claims the slot; it fails if there is a record.
     ///
-    /// On disk when this returns: files that a loss of power leaves behind must be known as ours.
+    /// The record is synced when this returns, so that files left by a power loss are recognised as hostd's.
     pub fn claim(&self, record: &Record) -> io::Result<()> {
         self.write(record, |file, path| {
             file.as_file().sync_all()?;
@@ -216,10 +215,10 @@ impl Store {
         })
     }
 
-    /// Replace the record of a slot, whole or not at all.
+    /// Replace the record of a slot atomically.
     ///
-    /// Not synced: what it must outlive is this process. A loss of power ends every clone, and after a boot the record of
-    /// an earlier one is reaped whatever it says, or is unreadable and treated as unfinished work.
+    /// It is not synced, because it only has to survive this process. A power loss ends every clone, and after a boot every
+    /// record of an earlier boot is reaped, readable or not.
     pub fn save(&self, record: &Record) -> io::Result<()> {
         self.write(record, |file, path| file.persist(path).map(drop).map_err(|error| error.error))
     }
@@ -235,7 +234,7 @@ impl Store {
         Ok(())
     }
 
-    /// Let a test watch the writes.
+    /// Let a test observe the writes.
     #[cfg(feature = "fake-host")]
     pub fn set_hook(&self, hook: Option<WriteHook>) {
         *self.hook.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = hook;
@@ -259,9 +258,9 @@ impl Store {
         self.folder.join(format!("slot-{slot}.json"))
     }
 
-    fn check_pool(&self, path: &Path, pool: &Slots, records: usize) -> Result<(), StoreError> {
+    fn check_fingerprint(&self, path: &Path, slots: &Slots, records: usize) -> Result<(), StoreError> {
         let failed = |why: String| StoreError { path: path.to_owned(), why };
-        let fingerprint = pool.fingerprint();
+        let fingerprint = slots.fingerprint();
         match fs::read_to_string(path) {
             Ok(before) if before == fingerprint => return Ok(()),
             Ok(before) if records > 0 => {
@@ -295,7 +294,7 @@ impl Store {
     fn hook(&self, _after: bool) {}
 }
 
-/// Files being written begin with this; a crash may leave one, and it means nothing.
+/// The prefix of files that are being written. A crash may leave one, and the next start removes it.
 const TEMPORARY: &str = ".tmp-";
 
 fn read(path: &Path, slot: Slot) -> StoredRecord {

@@ -1,7 +1,7 @@
-//! A slot decides everything: name, folder, dataset, addresses, interfaces, user id.
+//! A slot's number determines a clone's name, folder, dataset, addresses, interfaces and user ID.
 //!
-//! All of them are functions of the slot's number and the configuration, computed here and nowhere
-//! else. Claiming a slot's record therefore claims all of them at once: there is no allocator and no race.
+//! All of them are functions of the number and the configuration, and are computed only here. So claiming a slot's record
+//! claims all of them at once, without an allocator and without a race.
 
 use crate::api::CloneName;
 use crate::config::PoolConfig;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
-/// ZFS allows names of 255 bytes; below the parent come a clone's name or what was moved aside, and a snapshot's name.
+/// ZFS names have at most 255 bytes. Below the parent come the name of a clone or of storage moved aside, and a snapshot.
 const LONGEST_PARENT: usize = 120;
 
 /// The number of a slot, 1 to 999.
@@ -70,7 +70,7 @@ impl fmt::Debug for Mac {
     }
 }
 
-/// Everything that follows from a slot.
+/// The names and addresses of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotNames {
     /// The slot.
@@ -83,33 +83,33 @@ pub struct SlotNames {
     pub epair_host: String,
     /// The clone's end of the pair on FreeBSD: `e0b_bt001`.
     pub epair_clone: String,
-    /// The clone's dataset, for the ZFS driver.
+    /// The clone's dataset, with ZFS.
     pub dataset: String,
     /// The clone's folder.
     pub folder: PathBuf,
     /// The clone's IPv4 address.
     pub ip: Ipv4Addr,
-    /// The clone's IPv6 address, if the pool has any.
+    /// The clone's IPv6 address, if there is an IPv6 network.
     pub ip6: Option<Ipv6Addr>,
-    /// The Ethernet address of the host's end. One address, one MAC, for ever: stale neighbour entries are harmless.
+    /// The Ethernet address of the host's end. It follows from the IP address, so stale neighbour entries are harmless.
     pub mac_host: Mac,
     /// The Ethernet address of the clone's end.
     pub mac_clone: Mac,
-    /// The private user id of the clone's processes on Linux.
+    /// The user ID of the clone's processes on Linux. No other clone has it.
     pub uid: u32,
 }
 
-/// Why a pool cannot be used.
+/// Why the section `[pool]` cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("pool.{key}: {why}")]
 pub struct SlotsError {
     /// The configuration key.
     pub key: &'static str,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what is allowed.
     pub why: String,
 }
 
-/// The checked pool: from slot to names and back.
+/// The configured slots: from a slot to its names and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slots {
     prefix: String,
@@ -130,7 +130,7 @@ const LONGEST_INTERFACE: usize = 15;
 const INTERFACE_EXTRA: usize = 4 + 3;
 
 impl Slots {
-    /// Check the configuration once, so that every name made from it later is valid.
+    /// Validate the configuration once, so that every name that is computed later is valid.
     pub fn new(config: &PoolConfig) -> Result<Slots, SlotsError> {
         let wrong = |key, why: String| Err(SlotsError { key, why });
         for (key, prefix, longest) in [
@@ -228,12 +228,12 @@ impl Slots {
         usize::from(self.last.0 - self.first.0) + 1
     }
 
-    /// Never: a checked pool has at least one slot.
+    /// Always false: there is at least one slot.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// What the clones' names begin with.
+    /// The prefix of the clones' names.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -263,7 +263,7 @@ impl Slots {
         self.subnet6.map(|net| Ipv6Addr::from(u128::from(net.network()) + 1))
     }
 
-    /// Whether the slot is one of this pool's.
+    /// Whether the slot is one of the configured slots.
     pub fn contains(&self, slot: Slot) -> bool {
         (self.first..=self.last).contains(&slot)
     }
@@ -273,7 +273,7 @@ impl Slots {
         CloneName::try_from(format!("{}{slot}", self.prefix)).expect("a checked prefix and three digits")
     }
 
-    /// Everything that follows from a slot.
+    /// The names and addresses of a slot.
     pub fn names(&self, slot: Slot) -> SlotNames {
         let step = self.offset + u32::from(slot.0);
         let ip = Ipv4Addr::from(u32::from(self.subnet.network()) + step);
@@ -295,18 +295,18 @@ impl Slots {
         }
     }
 
-    /// The slot of a clone's name, if it is one of this pool's.
+    /// The slot of a clone's name, if it is a configured slot.
     pub fn slot_of_name(&self, name: &str) -> Option<Slot> {
         self.slot_after(&self.prefix, name)
     }
 
-    /// The slot of an interface, if it is one of this pool's.
+    /// The slot of an interface, if it is a configured slot.
     pub fn slot_of_interface(&self, interface: &str) -> Option<Slot> {
         let bare = ["e0a_", "e0b_"].iter().find_map(|side| interface.strip_prefix(side)).unwrap_or(interface);
         self.slot_after(&self.interface_prefix, bare)
     }
 
-    /// The slot of an address, if it is one of this pool's.
+    /// The slot of an address, if it is a configured slot.
     pub fn slot_of_address(&self, address: IpAddr) -> Option<Slot> {
         let step = match (address, self.subnet6) {
             (IpAddr::V4(ip), _) if self.subnet.contains(&ip) => {
@@ -320,12 +320,12 @@ impl Slots {
         self.contains(slot).then_some(slot)
     }
 
-    /// The pool's networks.
+    /// The clones' networks.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> + use<> {
         [Some(IpNet::V4(self.subnet)), self.subnet6.map(IpNet::V6)].into_iter().flatten()
     }
 
-    /// What the names are made of, as text: two pools with the same text make the same names.
+    /// A text of the settings that names depend on: the same text means the same names.
     pub fn fingerprint(&self) -> String {
         let Slots { prefix, interface_prefix, subnet, offset, uid_base, parent_dataset, .. } = self;
         let subnet6 = self.subnet6.map_or("none".to_owned(), |net| net.to_string());

@@ -61,7 +61,7 @@ fn what_is_not_kept_is_said() {
             let client = daemon.client().await;
             let status = client.status(StatusParams { checks: true, metrics: false }).await.unwrap();
             let keeper = &status.host["limits"];
-            assert_eq!(status.host["rates"], "of reading and writing are not kept");
+            assert_eq!(status.host["rates"], "disk read and write rates are not limited");
             let findings = status.findings.unwrap();
             let rates = findings.iter().find(|one| one.check == "rates").expect("a finding");
             assert_eq!(rates.severity, Severity::Warning);

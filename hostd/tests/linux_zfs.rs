@@ -292,7 +292,7 @@ fn half_made_is_completed_and_ensuring_again_changes_nothing() {
             let (names, dataset) = (&spec.names, spec.names.dataset.clone());
             let template = format!("{}/browser", rig.parent);
             let whole = async || {
-                let seen = host.look(names, &[Part::Storage, Part::Mounts]).await.unwrap();
+                let seen = host.inspect(names, &[Part::Storage, Part::Mounts]).await.unwrap();
                 assert!(seen.mounts.is_empty(), "{seen:?}");
                 let storage = seen.storage.unwrap();
                 assert!(
@@ -318,7 +318,7 @@ fn half_made_is_completed_and_ensuring_again_changes_nothing() {
             run(&["zfs", "clone", &format!("{template}@default"), &dataset]);
             run(&["zfs", "clone", &format!("{template}/root@default"), &format!("{dataset}/root")]);
             run(&["zfs", "unmount", &dataset]);
-            let seen = host.look(names, &[Part::Storage]).await.unwrap().storage.unwrap();
+            let seen = host.inspect(names, &[Part::Storage]).await.unwrap().storage.unwrap();
             assert!(seen.identity == Identity::Unmarked && !seen.mounted, "{seen:?}");
             zfs.ensure(&spec).await.unwrap();
             whole().await;
@@ -329,7 +329,7 @@ fn half_made_is_completed_and_ensuring_again_changes_nothing() {
             let unknown = CloneSpec { snapshot: "unknown".parse().unwrap(), ..spec.clone() };
             zfs.destroy(names).await.unwrap();
             assert_eq!(zfs.ensure(&unknown).await.unwrap_err().kind, HostErrorKind::Template);
-            assert!(host.look(names, Part::ALL).await.unwrap().storage.is_none());
+            assert!(host.inspect(names, Part::ALL).await.unwrap().storage.is_none());
         });
     });
 }
@@ -344,14 +344,14 @@ fn mounts_are_told_from_storage_and_forced() {
             host.ensure_storage(&spec).await.unwrap();
             let inside = rig.clones().join("browsertask001/root/media");
             run(&["mount", "-t", "tmpfs", "test", inside.to_str().unwrap()]);
-            let seen = host.look(names, &[Part::Storage, Part::Mounts]).await.unwrap();
+            let seen = host.inspect(names, &[Part::Storage, Part::Mounts]).await.unwrap();
             assert_eq!(seen.mounts.len(), 1, "{seen:?}");
             assert_eq!(zfs.destroy(names).await.unwrap_err().kind, HostErrorKind::Busy);
             let holder = Holder::in_folder(&inside);
             assert!(host.unmount(names, Unmount::Gentle).await.is_err(), "in use");
             let deeper = Holder::in_folder(&rig.clones().join("browsertask001/root"));
             host.unmount(names, Unmount::Force).await.unwrap();
-            let seen = host.look(names, &[Part::Storage, Part::Mounts]).await.unwrap();
+            let seen = host.inspect(names, &[Part::Storage, Part::Mounts]).await.unwrap();
             assert!(seen.mounts.is_empty() && !seen.storage.unwrap().mounted);
             assert_eq!(zfs.destroy(names).await.unwrap_err().kind, HostErrorKind::Busy, "still in use");
             drop(deeper);

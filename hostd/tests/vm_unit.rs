@@ -154,14 +154,14 @@ fn a_memory_hog_and_a_fork_bomb_hurt_only_their_clone() {
     assert!(!group.exists(), "{}", group.display());
     unharmed("the end of a fork bomb");
 
-    // Rates are not kept on Linux, and nobody pretends: doctor says so and no clone is made.
+    // Rates cannot be limited on Linux: doctor reports it and creates are refused.
     let config = fs::read_to_string("/etc/hostd/hostd.toml").unwrap();
     let rates = config.replace("cpu_percent = 50", "cpu_percent = 50\nread_bytes_per_second = 1000000");
     fs::write("/etc/hostd/hostd.toml", rates).unwrap();
     run("systemctl restart hostd.service");
     let doctor = Command::new("hostctl").arg("doctor").output().unwrap();
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(!doctor.status.success() && said.contains("are not kept on Linux"), "{said}");
+    assert!(!doctor.status.success() && said.contains("cannot be limited on Linux"), "{said}");
     let refused = Command::new("hostctl").args(["create", "--json"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(7), "{}", String::from_utf8_lossy(&refused.stdout));
 

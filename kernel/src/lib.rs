@@ -5,5 +5,6 @@
 #![cfg(target_os = "linux")]
 
 pub mod mountinfo;
+pub mod netlink;
 pub mod pid_namespace;
 pub mod pidfd;

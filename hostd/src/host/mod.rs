@@ -309,7 +309,7 @@ pub trait Host: Send + Sync + 'static {
     fn drivers(&self) -> BTreeMap<String, String>;
 
     /// Which of these limits this host does not keep, by their names in the contract. Nobody may believe they are on.
-    fn not_kept(&self, _: &Limits) -> Vec<String> {
+    fn limits_not_kept(&self, _: &Limits) -> Vec<String> {
         Vec::new()
     }
 
@@ -330,7 +330,7 @@ pub trait Host: Send + Sync + 'static {
     fn inventory(&self) -> impl Future<Output = HostResult<Inventory>> + Send;
 
     /// Look at some parts of one slot. Parts not asked for are left out of the answer.
-    fn look(
+    fn inspect(
         &self,
         names: &SlotNames,
         parts: &[Part],
@@ -338,11 +338,11 @@ pub trait Host: Send + Sync + 'static {
 
     /// Look at a slot that is about to be used. A host whose effects refuse whatever is in their way may answer from a
     /// recent look at the whole pool, as long as that showed nothing.
-    fn look_before_create(
+    fn inspect_before_create(
         &self,
         names: &SlotNames,
     ) -> impl Future<Output = HostResult<ObservedClone>> + Send {
-        self.look(names, Part::ALL)
+        self.inspect(names, Part::ALL)
     }
 
     /// Whether the step that makes this part answers with the kernel's own account of what it did, so that a look right
@@ -417,7 +417,7 @@ pub trait Host: Send + Sync + 'static {
     /// Whether the browser service answers now: as [`Part::Service`] tells, but nothing else is looked at, because every
     /// create from the warm pool waits for this.
     fn service_answers(&self, names: &SlotNames) -> impl Future<Output = HostResult<bool>> + Send {
-        async { Ok(self.look(names, &[Part::Service]).await?.service_ready) }
+        async { Ok(self.inspect(names, &[Part::Service]).await?.service_ready) }
     }
 
     /// Unmount what is below the clone's folder, deepest first.

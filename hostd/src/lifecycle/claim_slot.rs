@@ -68,7 +68,7 @@ impl<H: Host> SlotWorker<H> {
         let claimed = parts.registry.claim(&self.turn, record).await;
         claimed.map_err(|error| state_unavailable(&parts.config, &error))?;
         let names = &self.names;
-        let inspection = parts.host.run(names.name.as_str(), parts.host.host.look_before_create(names));
+        let inspection = parts.host.run(names.name.as_str(), parts.host.host.inspect_before_create(names));
         let observed = match inspection.instrument(timing::part("look")).await {
             Ok(observed) => observed,
             Err(error) => {

@@ -57,6 +57,6 @@ impl<H: Host> HostCalls<H> {
 
     /// Inspect some parts of a slot. Parts that are not asked for are left out of the result.
     pub(super) async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
-        self.run(names.name.as_str(), self.host.look(names, parts)).instrument(timing::part("look")).await
+        self.run(names.name.as_str(), self.host.inspect(names, parts)).instrument(timing::part("look")).await
     }
 }

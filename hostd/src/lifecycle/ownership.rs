@@ -1,17 +1,17 @@
-//! Which of the things seen in a slot may be removed.
+//! Which of the objects in a slot may be removed.
 //!
-//! Holding the slot's record makes unmarked leftovers ours. What carries another identity, or only
-//! looks like ours, is never touched, and neither is what hangs on it.
+//! Objects with the clone's label may be, and unlabelled objects in a slot whose record hostd holds. Objects with another
+//! label, foreign objects, and objects that depend on either are never touched.
 
 use crate::api::CloneId;
 use crate::host::{Identity, ObservedClone, ObservedJail, ObservedNetwork, ObservedStorage};
 
-/// On what grounds something in a slot is removed.
+/// Why objects in a slot may be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership<'a> {
-    /// It is this clone's.
+    /// They belong to this clone.
     Clone(&'a CloneId),
-    /// The slot is ours and its record does not tell whose: whatever carries one of our marks, or none.
+    /// hostd holds the slot, but its record does not name the clone: objects with any clone's label, or without one.
     Slot,
 }
 
@@ -24,25 +24,25 @@ impl Ownership<'_> {
         }
     }
 
-    /// What of the things seen is ours to remove.
+    /// The part of the inspection that may be removed.
     pub(super) fn filter(self, seen: &ObservedClone) -> ObservedClone {
         let storage = seen.storage.as_ref();
         let jail = seen.jail.as_ref();
         let network = seen.network.as_ref();
         let my_storage = storage.filter(|storage: &&ObservedStorage| self.covers(&storage.identity));
         let my_network = network.filter(|network: &&ObservedNetwork| self.covers(&network.identity));
-        // A dying jail cannot be touched by anybody: it is only waited for.
+        // A dying jail cannot be removed by anybody; the walk waits for it.
         let my_jail = jail.filter(|jail: &&ObservedJail| jail.dying || self.covers(&jail.identity));
         let others_storage = storage.is_some() && my_storage.is_none();
         let others_jail = jail.is_some() && my_jail.is_none();
         ObservedClone {
             storage: my_storage.cloned(),
-            // Mounts go by the clone's folder, limits and processes by the jail's name.
+            // Mounts depend on the storage; limits and processes depend on the jail.
             mounts: if others_storage { Default::default() } else { seen.mounts.clone() },
             limits: if others_jail { None } else { seen.limits },
             oom_kills: if others_jail { 0 } else { seen.oom_kills },
             network: my_network.cloned(),
-            // The table is ours alone, and so is every address of the pool in it.
+            // Only hostd uses the table, so every address of a slot in it is hostd's.
             egress: seen.egress,
             connections: seen.connections,
             jail: my_jail.cloned(),
@@ -52,7 +52,7 @@ impl Ownership<'_> {
         }
     }
 
-    /// Why nothing may be unmounted or destroyed in the slot, if somebody else's jail may run from it.
+    /// Why nothing in the slot may be unmounted or destroyed: a jail that is not this clone's may use it.
     pub(super) fn held(self, seen: &ObservedClone) -> Option<String> {
         let jail = seen.jail.as_ref().filter(|jail| !jail.dying && !self.covers(&jail.identity))?;
         let whose = match &jail.identity {
@@ -64,7 +64,7 @@ impl Ownership<'_> {
     }
 }
 
-/// Why something in a slot is not ours, if anything there is not.
+/// Why an object in the slot is foreign, if one is.
 pub(super) fn foreign(seen: &ObservedClone) -> Option<String> {
     let identities = [
         ("storage", seen.storage.as_ref().map(|storage| &storage.identity)),
@@ -77,7 +77,7 @@ pub(super) fn foreign(seen: &ObservedClone) -> Option<String> {
     })
 }
 
-/// The mark that things in a slot carry, if any does.
+/// The first clone's label on an object in the slot, if there is one.
 pub(super) fn mark(seen: &ObservedClone) -> Option<&CloneId> {
     let identities = [
         seen.storage.as_ref().map(|storage| &storage.identity),
@@ -90,7 +90,7 @@ pub(super) fn mark(seen: &ObservedClone) -> Option<&CloneId> {
     })
 }
 
-/// Nothing but a dying jail: gone for every purpose but the slot's next use.
+/// Whether only a dying jail is left: the clone is gone, but the slot cannot be used yet.
 pub(super) fn only_dying(seen: &ObservedClone) -> bool {
     let rest = ObservedClone { jail: None, ..seen.clone() };
     seen.jail.as_ref().is_some_and(|jail| jail.dying) && rest.is_absent()

@@ -1,10 +1,9 @@
-//! `reconcile`: from what is wanted and what is there to what must be done. Pure: no clock, no host,
-//! no file, so every rule can be tested as a table and `reap --dry-run` can explain every line.
+//! The planner: a pure function from records, one inspection of the host and the time to decisions with reasons. It has no
+//! clock, host or file of its own, so every rule is tested as a table, and `reap --dry-run` can explain every decision.
 //!
-//! A clone is taken for exactly five reasons and never because somebody is silent. Reasons that rest
-//! on the *lack* of a record are the dangerous ones (a lost or mistyped state folder makes every
-//! clone look like an orphan), so a run that would take most of the host for that reason stops with
-//! an alarm instead. Deadlines rest on the monotonic clock and are only capped for one run, because
+//! A clone is reaped for exactly five reasons, and never because its owner is silent. The dangerous reason is a missing
+//! record: a lost or mistyped state folder makes every clone look like an orphan. So a run that would reap most of the host
+//! as orphans reaps none of them and raises an alarm. Deadlines are only capped per run: they use the monotonic clock, and
 //! a browser must not outlive its task.
 
 use super::ownership::{self, Ownership};
@@ -19,48 +18,48 @@ use crate::slot::{Slot, Slots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Everything a decision rests on.
+/// The input of a decision.
 #[derive(Debug)]
 pub struct Facts<'a> {
     /// The slots, for names.
     pub slots: &'a Slots,
-    /// What is wanted.
+    /// The records: the intent.
     pub records: &'a BTreeMap<Slot, Record>,
     /// Slots whose record cannot be read, and why.
     pub unreadable: &'a BTreeMap<Slot, String>,
-    /// What is there.
+    /// The inspection of the host.
     pub seen: &'a Inventory,
-    /// Since when a slot without a readable record has been seen with something in it.
+    /// For how long a slot without a readable record has been seen with objects in it.
     pub seen_for: &'a BTreeMap<Slot, Duration>,
-    /// Slots somebody is working on.
+    /// Slots with a running operation.
     pub working: &'a BTreeSet<Slot>,
-    /// What the warm pool shall be; none: there is none.
+    /// What the warm pool should contain. `None`: there is no warm pool.
     pub target: Option<&'a WarmPoolTarget>,
     /// Now.
     pub now: &'a Moment,
 }
 
-/// The numbers of the configuration that decisions rest on.
+/// The settings that decisions depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// How old something without a record must be.
+    /// The age from which objects without a record are reaped.
     pub orphan_grace: Duration,
     /// How long a freed slot stays unused.
     pub quarantine: Duration,
-    /// How many clones one run may take.
+    /// How many clones one run may reap.
     pub reap_cap: usize,
 }
 
-/// What one look at a slot led to.
+/// The assessment of one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotAssessment {
-    /// How the clone is.
+    /// The clone's state.
     pub state: CloneState,
-    /// What is wrong with it, if anything.
+    /// What is wrong with it.
     pub problem: Option<String>,
     /// What to do.
     pub decision: Decision,
-    /// Why, in words.
+    /// The reason, for people.
     pub why: String,
 }
 
@@ -69,47 +68,47 @@ pub struct SlotAssessment {
 pub enum Decision {
     /// Nothing.
     Keep,
-    /// Take it away.
+    /// Destroy it.
     Reap(ReapReason),
     /// Its quarantine is over: remove the record.
     Release,
 }
 
-/// A repair that takes nothing away from a live clone.
+/// A repair. None of them takes anything from a live clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// Put the firewall's rules and table back.
     Firewall,
     /// A live clone is missing in the table.
     GrantEgress(Slot),
-    /// Something that is no live clone is in the table.
+    /// An address in the table belongs to no live clone.
     CutEgress(Slot),
     /// A live clone runs without its limits.
     SetLimits(Slot),
-    /// A member of the warm pool is not frozen: whoever wanted to take it died.
+    /// A member of the warm pool is not frozen: a crash interrupted its bind.
     Freeze(Slot),
-    /// A clone that somebody has is frozen.
+    /// A clone with an owner is frozen.
     Thaw(Slot),
-    /// Storage that was moved aside still has to go.
+    /// Storage that was moved aside still exists.
     DestroyAside(CloneId),
 }
 
-/// What to do, and why.
+/// The decisions, with reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReconcilePlan {
-    /// The assessment on every slot that has a record or anything on the host.
+    /// The assessment of every slot that has a record or objects on the host.
     pub assessments: BTreeMap<Slot, SlotAssessment>,
-    /// The slots to take in this run, in this order.
+    /// The slots to reap in this run, in this order.
     pub reap: Vec<(Slot, ReapReason)>,
-    /// Slots whose record goes.
+    /// The slots whose record is removed.
     pub release: Vec<Slot>,
-    /// What to put right.
+    /// The repairs.
     pub repairs: Vec<Repair>,
-    /// Why this run took less than it could have.
+    /// Why this run reaps less than it could.
     pub alarm: Option<String>,
 }
 
-/// Compare what is wanted with what is there.
+/// Compare the intent with the inspection.
 pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> ReconcilePlan {
     let slots: BTreeSet<Slot> = facts
         .records
@@ -144,7 +143,7 @@ pub fn reconcile(facts: &Facts<'_>, rules: &Rules) -> ReconcilePlan {
     plan
 }
 
-/// The assessment on one slot.
+/// The assessment of one slot.
 pub fn judge(slot: Slot, facts: &Facts<'_>, rules: &Rules) -> SlotAssessment {
     let nothing = ObservedClone::default();
     let seen = facts.seen.clones.get(&slot).unwrap_or(&nothing);
@@ -255,7 +254,7 @@ fn judge_quarantined(
     if ownership::only_dying(&mine) {
         return assessment(Decision::Keep, "it is gone, but its jail is still dying".into());
     }
-    // Nobody ever knew the address of a clone that nobody took.
+    // No caller ever knew the address of a member that was not bound, so its slot needs no quarantine.
     let quarantine = if record.pool { Duration::ZERO } else { rules.quarantine };
     match facts.now.since(freed) {
         Some(since) if since < quarantine => {
@@ -269,7 +268,7 @@ fn judge_quarantined(
 fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: &Rules) -> SlotAssessment {
     let unreadable = facts.unreadable.get(&slot);
     let keep = |state, problem, why: String| SlotAssessment { state, problem, decision: Decision::Keep, why };
-    // Beside something foreign only what carries our mark is provably ours.
+    // Beside foreign objects only labelled objects are proven to be hostd's.
     if let Some(why) = ownership::foreign(seen)
         && ownership::mark(seen).is_none()
     {
@@ -304,8 +303,8 @@ fn judge_unrecorded(slot: Slot, seen: &ObservedClone, facts: &Facts<'_>, rules: 
     }
 }
 
-/// Without these a clone is broken. Table and limits are repaired instead of held against it, and
-/// whether the service answers is not part of a look at the whole host.
+/// Without these parts a clone is broken. Missing egress and limits are repaired instead, and whether the service answers
+/// is not part of an inspection of the whole host.
 pub const VITAL: [Step; 3] = [Step::Storage, Step::Jail, Step::Network];
 
 /// What a clone that should be ready lacks.
@@ -318,7 +317,7 @@ fn what_is_missing(record: &Record, seen: &ObservedClone, facts: &Facts<'_>) -> 
     })
 }
 
-/// What a record's clone shall be.
+/// The specification of a record's clone.
 pub fn spec(record: &Record, slots: &Slots) -> CloneSpec {
     CloneSpec {
         names: slots.names(record.slot),

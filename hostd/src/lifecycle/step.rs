@@ -1,4 +1,4 @@
-//! The steps of a create: how each is ensured, and what must be seen before it counts.
+//! The steps of a create: how each is ensured, and what the inspection must show afterwards.
 
 use crate::api::Limits;
 use crate::host::{CloneSpec, Host, HostResult, Identity, ObservedClone, Part, ServiceEndpoint};
@@ -9,13 +9,13 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// The template's files, cloned and marked.
+    /// The template's files, cloned and labelled.
     Storage,
     /// The limits.
     Limits,
     /// The interface pair.
     Network,
-    /// The place in the egress table.
+    /// The membership in the egress table.
     Egress,
     /// The jail.
     Jail,
@@ -40,7 +40,7 @@ impl Step {
         }
     }
 
-    /// Make it so. The service answers where it is.
+    /// Run the step on the host. The service step returns the service's endpoint.
     pub(super) async fn ensure<H: Host>(
         self,
         host: &H,
@@ -57,7 +57,7 @@ impl Step {
         Ok(None)
     }
 
-    /// Whether the host shows what the step was to make. A tool's word is never enough.
+    /// Whether the inspection shows what the step had to make. The result of the step itself is not trusted.
     pub fn verify(self, spec: &CloneSpec, seen: &ObservedClone) -> Result<(), String> {
         let mine = |what: &str, identity: &Identity| match identity {
             Identity::Clone(id) if *id == spec.clone_id => Ok(()),
@@ -97,7 +97,7 @@ impl Step {
     }
 }
 
-/// Whether these limits are the wanted ones. A host whose storage keeps the disk's quota does not show it here.
+/// Whether the observed limits are the wanted ones. A host whose storage enforces the disk quota does not report it here.
 pub(super) fn same_limits(seen: &Limits, wanted: &Limits) -> bool {
     let quota = seen.disk_bytes.or(wanted.disk_bytes);
     Limits { disk_bytes: quota, ..*seen } == *wanted

@@ -110,7 +110,7 @@ impl<H: Host> Parts<H> {
             cdp_endpoint: cdp_endpoint.filter(|_| own),
             snapshot: Some(record.snapshot.clone()),
             limits: Some(record.limits),
-            limits_not_kept: self.host.host.not_kept(&record.limits),
+            limits_not_kept: self.host.host.limits_not_kept(&record.limits),
             created_at: Some(record.created.rfc3339()),
             age_seconds: now.since(&record.created).map(|age| age.as_secs()),
             deadline_at: Some(record.deadline.rfc3339()),

@@ -292,10 +292,10 @@ impl Host for Half {
         Ok(Inventory { aside: real.aside, ..seen })
     }
 
-    async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+    async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let (real, rest): (Vec<Part>, Vec<Part>) = parts.iter().partition(|part| REAL.contains(part));
-        let real = self.linux.look(names, &real).await?;
-        let rest = self.fake.look(names, &rest).await?;
+        let real = self.linux.inspect(names, &real).await?;
+        let rest = self.fake.inspect(names, &rest).await?;
         Ok(ObservedClone { storage: real.storage, mounts: real.mounts, ..rest })
     }
 

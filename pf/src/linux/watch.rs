@@ -1,6 +1,6 @@
 //! News of the ruleset, from the kernel, at the moment it changes.
 
-use super::netlink::{NFTABLES, Socket};
+use super::netlink::{Events, NFTABLES, Read};
 use super::sets::{DELETE_ELEMENTS, NEW_ELEMENTS};
 use super::sockets::Sockets;
 use nix::errno::Errno;
@@ -36,7 +36,7 @@ pub struct Change {
 /// The file descriptor is readable when there is news: it fits into any event loop.
 #[derive(Debug)]
 pub struct Watch {
-    socket: Socket,
+    events: Events,
     own: Sockets,
     table: String,
     /// What the transaction whose end has not been seen yet touched.
@@ -46,30 +46,29 @@ pub struct Watch {
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.events.as_fd()
     }
 }
 
 impl Watch {
     /// What is done by `own` is told as such.
     pub(super) fn new(table: &str, own: Sockets) -> io::Result<Watch> {
-        let socket = Socket::subscribe(RULESET_GROUP)?;
-        Ok(Watch { socket, own, table: table.into(), rules: false, members: false })
+        let events = Events::subscribe(RULESET_GROUP)?;
+        Ok(Watch { events, own, table: table.into(), rules: false, members: false })
     }
 
     /// What has changed, without waiting. Several transactions since the last call are one change.
     pub fn changes(&mut self) -> io::Result<Option<Change>> {
         let mut change: Option<Change> = None;
         loop {
-            let news = match self.socket.news() {
-                Ok(Some(news)) => news,
-                Ok(None) => return Ok(change),
-                // The kernel had more to say than fits. Whatever was lost may have been about us.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+            let news = match self.events.read()? {
+                Read::Messages(news) => news,
+                Read::None => return Ok(change),
+                // The lost events may have been about this table.
+                Read::Lost => {
                     change = Some(Change { rules: true, members: true, others: true, by: String::new() });
                     continue;
                 }
-                Err(error) => return Err(error),
             };
             for message in news {
                 if message.kind == NEW_GENERATION {
@@ -108,7 +107,7 @@ impl Watch {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], timeout) {
+            match poll(&mut [PollFd::new(self.events.as_fd(), PollFlags::POLLIN)], timeout) {
                 Ok(0) if left.is_zero() => return Ok(None),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),

@@ -217,7 +217,7 @@ impl Host for FakeHost {
         self.observe(HostCall::Inventory, None, |world| Ok(world.inventory(&self.state.slots, &now))).await
     }
 
-    async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+    async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let now = self.now();
         let look = |world: &mut World| Ok(world.observe(&self.state.slots, names.slot, parts, &now));
         self.observe(HostCall::Look, Some(names.slot), look).await

@@ -71,7 +71,7 @@ async fn call(host: &FakeHost, call: HostCall, spec: &CloneSpec) -> HostResult<(
         HostCall::Freeze => host.freeze(names).await,
         HostCall::Thaw => host.thaw(names).await,
         HostCall::Inventory => host.inventory().await.map(drop),
-        HostCall::Look => host.look(names, Part::ALL).await.map(drop),
+        HostCall::Look => host.inspect(names, Part::ALL).await.map(drop),
         HostCall::EgressHealth => host.egress_health().await.map(drop),
         HostCall::RepairEgress => host.repair_egress().await.map(drop),
         HostCall::EnsureStorage => host.ensure_storage(spec).await,
@@ -119,11 +119,11 @@ async fn make(host: &FakeHost, spec: &CloneSpec) {
 }
 
 async fn answers(host: &FakeHost, spec: &CloneSpec) -> bool {
-    host.look(&spec.names, &[Part::Service]).await.unwrap().service_ready
+    host.inspect(&spec.names, &[Part::Service]).await.unwrap().service_ready
 }
 
 async fn seen(host: &FakeHost, spec: &CloneSpec) -> ObservedClone {
-    host.look(&spec.names, Part::ALL).await.unwrap()
+    host.inspect(&spec.names, Part::ALL).await.unwrap()
 }
 
 fn world(host: &FakeHost) -> World {
@@ -170,7 +170,7 @@ async fn a_look_answers_only_the_parts_asked_for() {
     let (host, spec) = (host(), spec());
     make(&host, &spec).await;
     for part in Part::ALL {
-        assert_eq!(host.look(&spec.names, &[*part]).await.unwrap().parts(), [*part]);
+        assert_eq!(host.inspect(&spec.names, &[*part]).await.unwrap().parts(), [*part]);
     }
 }
 
@@ -409,7 +409,7 @@ async fn a_dying_jail_is_seen_for_its_polls_and_a_new_one_runs_beside_it() {
     make(&host, &spec).await;
     host.make_dying(slot(), 3);
     host.stop_jail(&spec.names).await.unwrap();
-    host.look(&spec.names, &[Part::Storage]).await.unwrap(); // does not look at the jail
+    host.inspect(&spec.names, &[Part::Storage]).await.unwrap(); // does not look at the jail
     assert!(seen(&host, &spec).await.jail.unwrap().dying);
     host.ensure_network(&spec).await.unwrap();
     host.ensure_jail(&spec).await.unwrap();

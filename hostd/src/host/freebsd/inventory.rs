@@ -108,7 +108,7 @@ impl FreebsdState {
         seen
     }
 
-    pub(super) async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+    pub(super) async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let lists = self.lists(parts, Some(names)).await?;
         let mut seen = self.slot(names, &lists);
         if parts.contains(&Part::Service) {

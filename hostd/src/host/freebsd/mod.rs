@@ -174,14 +174,14 @@ impl Host for FreebsdHost {
         self.0.inventory().await
     }
 
-    async fn look(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
-        self.0.look(names, parts).await
+    async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        self.0.inspect(names, parts).await
     }
 
-    async fn look_before_create(&self, names: &SlotNames) -> HostResult<ObservedClone> {
+    async fn inspect_before_create(&self, names: &SlotNames) -> HostResult<ObservedClone> {
         match self.0.recent() {
             Some(last) if !last.slots.contains(&names.slot) => Ok(ObservedClone::default()),
-            _ => self.0.look(names, Part::ALL).await,
+            _ => self.0.inspect(names, Part::ALL).await,
         }
     }
 

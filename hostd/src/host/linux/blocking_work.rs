@@ -1,8 +1,10 @@
-//! Work that blocks, on threads made for it, and the end of work whose caller has given up.
+//! System calls that block, on tokio's blocking threads.
 //!
-//! A thread cannot be cancelled: work goes on when its future is dropped. Its effects would then come late, after a
+//! A thread cannot be cancelled: its work continues when its future is dropped. Its effects could then come after a
 //! rollback that has already inspected the host. So abandoned work is counted, and [`settle`] waits for it.
 
+use super::errors::refused;
+use crate::host::{HostErrorKind, HostResult};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
@@ -57,10 +59,10 @@ impl Drop for OnFuture {
     }
 }
 
-/// Run something that blocks.
+/// Run something that blocks. It continues if its caller goes away, so every piece must be short.
 pub(super) async fn run<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
+    work: impl FnOnce() -> HostResult<T> + Send + 'static,
+) -> HostResult<T> {
     let shared = Work(Arc::new(Mutex::new(WorkState::Running)));
     let (on_thread, on_future) = (OnThread(shared.clone()), OnFuture(shared));
     let result = tokio::task::spawn_blocking(move || {
@@ -69,7 +71,7 @@ pub(super) async fn run<T: Send + 'static>(
     })
     .await;
     drop(on_future);
-    result
+    result.unwrap_or_else(|panic| Err(refused("hostd", "finish a system call", HostErrorKind::Failed, panic)))
 }
 
 /// Wait until no abandoned work is left.
@@ -92,12 +94,12 @@ mod tests {
     #[tokio::test]
     async fn settle_waits_for_work_whose_future_was_dropped() {
         let (finish, wait) = mpsc::channel::<()>();
-        let work = run(move || wait.recv().is_ok());
+        let work = run(move || Ok(wait.recv().is_ok()));
         assert!(tokio::time::timeout(Duration::from_millis(20), work).await.is_err(), "the work is running");
         assert!(tokio::time::timeout(Duration::from_millis(20), settle()).await.is_err(), "it is abandoned");
         finish.send(()).unwrap();
         settle().await;
-        assert_eq!(run(|| 7).await.unwrap(), 7);
+        assert_eq!(run(|| Ok(7)).await.unwrap(), 7);
         settle().await;
     }
 }

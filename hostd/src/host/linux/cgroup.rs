@@ -1,9 +1,8 @@
-//! The clones' cgroups: where they are, what is written into them, and what the kernel tells of them.
+//! The clones' cgroups (cgroups(7), version 2): their parent, limits, freezer and processes.
 //!
-//! They must be outside of hostd's own unit, so that stopping, updating or restarting hostd never touches a clone, and
-//! below a unit that systemd delegated, so that nobody but hostd writes there. That is what `hostd-clones.service` is
-//! for: its one process does nothing but keep the folder. Without systemd, or without that unit, they are below a folder
-//! of our own at the root of cgroup v2.
+//! They are outside of hostd's own unit, so that stopping, updating or restarting hostd never touches a clone. They are
+//! below a unit with `Delegate=`, so that systemd does not write there. That unit is `hostd-clones.service`; its only
+//! process keeps the unit alive. Without systemd, or without that unit, the parent is a cgroup `hostd` at the root.
 
 use super::{files, mounts};
 use crate::api::Limits;
@@ -11,17 +10,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
-/// Below the root of cgroup v2: the unit that holds the clones' cgroups.
+/// Below the root of cgroup v2: the unit with the clones' cgroups.
 const UNIT: &str = "hostd.slice/hostd-clones.service";
-/// Below the root of cgroup v2: our own folder where that unit is not.
+/// Below the root of cgroup v2: the parent if that unit does not exist.
 const OWN: &str = "hostd";
-/// Beside the clones' cgroups: that of the unit's own process. A cgroup that has processes itself gives its controllers
-/// to none below it.
+/// Beside the clones' cgroups: the cgroup of the unit's own process. A cgroup with processes cannot enable controllers for
+/// its children.
 const HOLDER: &str = "holder";
 /// One period of `cpu.max`, in microseconds.
 const PERIOD: u64 = 100_000;
 
-/// The folder for the clones' cgroups, with its controllers on; or why there is none.
+/// The parent of the clones' cgroups with its controllers enabled, or why there is none.
 pub(super) fn find_parent(configured: &Path) -> Result<PathBuf, String> {
     let mounts = mounts::all().map_err(|error| format!("the mounts cannot be listed: {error}"))?;
     let root = mounts
@@ -34,7 +33,7 @@ pub(super) fn find_parent(configured: &Path) -> Result<PathBuf, String> {
     Ok(parent)
 }
 
-/// Make sure of it again: whoever stops the unit takes the folder away.
+/// Make the parent again if it is gone: stopping the unit removes it.
 pub(super) fn ensure_parent(parent: &Path) -> Result<(), String> {
     match has_controllers(parent, "cgroup.subtree_control") {
         true => Ok(()),
@@ -50,8 +49,8 @@ fn choose(root: &Path, configured: &Path) -> PathBuf {
     if unit.is_dir() { unit } else { root.join(OWN) }
 }
 
-/// Switch the controllers on, all the way down to `parent`. Where they are on already (systemd did that for what it
-/// delegates) nothing is written: those folders are not ours.
+/// Enable the controllers from the root down to `parent`. Where they are enabled already nothing is written: systemd
+/// enables them for what it delegates, and those cgroups belong to it.
 fn enable(root: &Path, parent: &Path) -> Result<(), String> {
     let inside = parent
         .strip_prefix(root)
@@ -65,24 +64,24 @@ fn enable(root: &Path, parent: &Path) -> Result<(), String> {
             continue;
         }
         let file = folder.join("cgroup.subtree_control");
-        let on = match std::fs::write(&file, &wanted) {
+        let enabled = match std::fs::write(&file, &wanted) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && folder == parent => {
-                move_aside(parent).and_then(|()| std::fs::write(&file, &wanted))
+                move_to_holder(parent).and_then(|()| std::fs::write(&file, &wanted))
             }
             other => other,
         };
-        on.map_err(|error| format!("{}: {error}", file.display()))?;
+        enabled.map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(())
 }
 
-/// Move what runs in the delegated folder itself into a cgroup below it.
-fn move_aside(parent: &Path) -> io::Result<()> {
+/// Move the processes of the delegated cgroup itself into a cgroup below it.
+fn move_to_holder(parent: &Path) -> io::Result<()> {
     let holder = parent.join(HOLDER);
     files::make_folders(&holder, 0o755)?;
     for process in processes(parent)?.into_iter().flatten() {
         match std::fs::write(holder.join("cgroup.procs"), process.to_string()) {
-            // It ended meanwhile.
+            // It exited meanwhile.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             other => other?,
         }
@@ -95,27 +94,27 @@ fn has_controllers(cgroup: &Path, file: &str) -> bool {
     CONTROLLERS.iter().all(|wanted| controllers.split_whitespace().any(|name| name == *wanted))
 }
 
-/// Make a clone's cgroup, if it is not there, and set its limits.
+/// Make a clone's cgroup if it does not exist, and set its limits.
 pub(super) fn write(cgroup: &Path, limits: &Limits) -> io::Result<()> {
     files::make_folders(cgroup, 0o755)?;
     for (file, value) in settings(limits) {
         std::fs::write(cgroup.join(file), value)?;
     }
-    // A browser that swaps helps nobody, and with it memory.max would not be the whole truth. Absent without swap.
+    // Without this a clone could use swap beyond memory.max. The file does not exist on a kernel without swap.
     match std::fs::write(cgroup.join("memory.swap.max"), "0") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
-/// Whether the kernel has these limits.
-pub(super) fn keeps(cgroup: &Path, limits: &Limits) -> bool {
+/// Whether the cgroup has these limits.
+pub(super) fn has_limits(cgroup: &Path, limits: &Limits) -> bool {
     settings(limits).iter().all(|(file, value)| {
-        std::fs::read_to_string(cgroup.join(file)).is_ok_and(|seen| seen.trim() == rounded(file, value))
+        std::fs::read_to_string(cgroup.join(file)).is_ok_and(|found| found.trim() == rounded(file, value))
     })
 }
 
-/// The files of a cgroup and what they must say.
+/// The files of a cgroup and their content.
 fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
     let mut settings = Vec::new();
     settings.extend(limits.memory_bytes.map(|bytes| ("memory.max", bytes.to_string())));
@@ -126,7 +125,7 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// What the kernel shows for a value: memory in whole pages.
+/// The value as the kernel shows it: memory in whole pages.
 fn rounded(file: &str, value: &str) -> String {
     match value.parse::<u64>() {
         Ok(bytes) if file == "memory.max" => (bytes / 4096 * 4096).to_string(),
@@ -134,7 +133,7 @@ fn rounded(file: &str, value: &str) -> String {
     }
 }
 
-/// The processes in a cgroup, by the kernel's word; `None`: there is no such cgroup.
+/// The processes in a cgroup. `None`: there is no such cgroup.
 pub(super) fn processes(cgroup: &Path) -> io::Result<Option<Vec<u32>>> {
     match std::fs::read_to_string(cgroup.join("cgroup.procs")) {
         Ok(text) => Ok(Some(text.lines().filter_map(|line| line.parse().ok()).collect())),
@@ -143,19 +142,19 @@ pub(super) fn processes(cgroup: &Path) -> io::Result<Option<Vec<u32>>> {
     }
 }
 
-/// How many of the clone's processes the kernel ended because the clone was at its memory limit.
+/// How many of the clone's processes the kernel killed because the clone reached its memory limit.
 pub(super) fn oom_kills(cgroup: &Path) -> u64 {
     let events = std::fs::read_to_string(cgroup.join("memory.events")).unwrap_or_default();
     let count = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or_default()
 }
 
-/// Freeze everything in the clone's cgroup, or let it go on.
+/// Freeze or thaw all processes in the clone's cgroup.
 pub(super) fn set_frozen(cgroup: &Path, frozen: bool) -> io::Result<()> {
     std::fs::write(cgroup.join("cgroup.freeze"), if frozen { "1" } else { "0" })
 }
 
-/// Whether everything in the clone's cgroup stands still, by the kernel's word.
+/// Whether all processes in the clone's cgroup are frozen. The kernel reports it some time after the request.
 pub(super) fn is_frozen(cgroup: &Path) -> io::Result<bool> {
     match std::fs::read_to_string(cgroup.join("cgroup.events")) {
         Ok(text) => Ok(text.lines().any(|line| line == "frozen 1")),
@@ -164,7 +163,7 @@ pub(super) fn is_frozen(cgroup: &Path) -> io::Result<bool> {
     }
 }
 
-/// Kill everything in the clone's cgroup at once.
+/// Kill all processes in the clone's cgroup at once.
 pub(super) fn kill(cgroup: &Path) -> io::Result<()> {
     match std::fs::write(cgroup.join("cgroup.kill"), "1") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -177,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_become_the_kernels_words() {
+    fn limits_become_the_content_of_cgroup_files() {
         let limits = Limits {
             memory_bytes: Some(1 << 30),
             processes: Some(64),
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_switched_on_only_where_they_are_off() {
+    fn controllers_are_enabled_only_where_they_are_not() {
         let root = tempfile::tempdir().unwrap();
         let parent = root.path().join("slice/unit");
         std::fs::create_dir_all(&parent).unwrap();
@@ -215,19 +214,23 @@ mod tests {
     }
 
     #[test]
-    fn frozen_is_what_the_kernel_says() {
+    fn frozen_is_what_the_kernel_reports() {
         let cgroup = tempfile::tempdir().unwrap();
         assert!(!is_frozen(cgroup.path()).unwrap());
         set_frozen(cgroup.path(), true).unwrap();
         assert_eq!(std::fs::read_to_string(cgroup.path().join("cgroup.freeze")).unwrap(), "1");
         for (events, frozen) in [("populated 1\nfrozen 0\n", false), ("populated 1\nfrozen 1\n", true)] {
             std::fs::write(cgroup.path().join("cgroup.events"), events).unwrap();
-            assert_eq!(is_frozen(cgroup.path()).unwrap(), frozen, "{events:?}: asked for is not yet done");
+            assert_eq!(
+                is_frozen(cgroup.path()).unwrap(),
+                frozen,
+                "{events:?}: a request is not yet a result"
+            );
         }
     }
 
     #[test]
-    fn processes_ended_for_memory_are_counted() {
+    fn oom_kills_are_counted() {
         let cgroup = tempfile::tempdir().unwrap();
         assert_eq!(oom_kills(cgroup.path()), 0);
         let events = "low 0\nhigh 0\nmax 41\noom 3\noom_kill 2\noom_group_kill 0\n";

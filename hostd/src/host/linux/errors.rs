@@ -1,13 +1,13 @@
-//! From errors of the system to errors of the host: which object, what happened, what to do.
+//! From the system's errors to host errors: the object, what happened, what to do.
 
 use crate::host::{HostError, HostErrorKind};
 use std::io;
 
-/// The object that is being worked on.
+/// The object of the current operation.
 #[derive(Debug)]
 pub(super) struct ErrorContext {
     pub(super) object: String,
-    /// What an operator can do when it fails.
+    /// What the operator can do if the operation fails.
     pub(super) hint: &'static str,
 }
 
@@ -17,12 +17,12 @@ impl ErrorContext {
     }
 }
 
-/// A system call failed. Its error is kept as the source.
+/// A failed system call. Its error is kept as the source.
 pub(super) fn failed(object: impl Into<String>, message: &str, cause: io::Error, hint: &str) -> HostError {
     HostError::new(kind(&cause), object, message, hint).caused_by(cause)
 }
 
-/// An object is not in the state that it must be in.
+/// An object is not in the required state.
 pub(super) fn refused(
     object: impl Into<String>,
     action: &str,
@@ -31,7 +31,7 @@ pub(super) fn refused(
 ) -> HostError {
     let hint = match kind {
         HostErrorKind::Foreign => {
-            "it does not belong to hostd: find its owner and remove it, or configure another pool"
+            "it does not belong to hostd: find its owner and remove it, or configure other slots"
         }
         _ => "read hostd's log; hostctl doctor checks the host",
     };

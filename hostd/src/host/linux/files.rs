@@ -1,19 +1,19 @@
-//! Small files and folders of hostd's own, written so that a crash leaves the old or the new, and removed one by one.
+//! hostd's own small files and folders. They are replaced atomically, and removed one by one.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The ending of files that are being written.
+/// The suffix of files that are being written.
 const UNFINISHED: &str = ".new";
 
-/// Make a folder and those above it. One that is there is success, whatever its mode.
+/// Make a folder and its parents. An existing folder is success, whatever its mode.
 pub(super) fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(path)
 }
 
-/// Write a whole file: readers see the old or the new, never a part.
+/// Replace a file by rename(2): a reader finds the old content or the new, never a part.
 pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(UNFINISHED);
@@ -28,17 +28,17 @@ pub(super) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     std::fs::rename(&unfinished, path)
 }
 
-/// Remove a file that a crash left unfinished beside `name`.
+/// Remove the unfinished file that a crash left beside `name`.
 pub(super) fn remove_leftovers(folder: &Path, name: &str) -> io::Result<()> {
     remove_file(&folder.join(format!("{name}{UNFINISHED}")))
 }
 
-/// Remove a file; absent is success.
+/// Remove a file. An absent file is success.
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {
     absent_is_fine(std::fs::remove_file(path))
 }
 
-/// Remove a folder that is empty; absent is success, and a full one is an error that removes nothing.
+/// Remove an empty folder. An absent folder is success; a folder with files is an error.
 pub(super) fn remove_empty(path: &Path) -> io::Result<()> {
     absent_is_fine(std::fs::remove_dir(path))
 }

@@ -42,7 +42,7 @@ enum Known {
 pub(super) struct Subject<'a> {
     pub(super) names: &'a SlotNames,
     pub(super) run: &'a Path,
-    pub(super) keeper: &'a LimitBackend,
+    pub(super) limits: &'a LimitBackend,
 }
 
 impl Subject<'_> {
@@ -51,11 +51,11 @@ impl Subject<'_> {
     }
 
     fn processes(&self) -> io::Result<BTreeSet<u32>> {
-        processes::inside(self.name(), self.run, self.keeper)
+        processes::inside(self.name(), self.run, self.limits)
     }
 
     fn hold(&self) -> io::Result<ProcessHandles> {
-        ProcessHandles::open(self.name(), self.run, self.keeper)
+        ProcessHandles::open(self.name(), self.run, self.limits)
     }
 
     fn failed(&self, what: &str, error: io::Error) -> HostError {
@@ -65,7 +65,7 @@ impl Subject<'_> {
 
     /// Whether the clone stands still: its cgroup, or its supervisor, which is stopped with the rest.
     pub(super) fn is_frozen(&self) -> io::Result<bool> {
-        match self.keeper.cgroup(self.name()) {
+        match self.limits.cgroup(self.name()) {
             Some(own) => cgroup::is_frozen(&own),
             None => Ok(jail::supervisor(self.run)?.is_some_and(is_stopped)),
         }
@@ -116,7 +116,7 @@ impl Freezer {
 
     /// Stop everything. `None`: not yet.
     fn stop(&self, subject: Subject<'_>) -> io::Result<Option<ProcessHandles>> {
-        if let Some(own) = subject.keeper.cgroup(subject.name()) {
+        if let Some(own) = subject.limits.cgroup(subject.name()) {
             cgroup::set_frozen(&own, true)?;
             return if cgroup::is_frozen(&own)? { subject.hold().map(Some) } else { Ok(None) };
         }
@@ -140,7 +140,7 @@ impl Freezer {
 
     fn wake(&self, subject: Subject<'_>, held: &ProcessHandles, answered: bool) -> io::Result<()> {
         let well = if answered { Some(held.all_running()?) } else { None };
-        match subject.keeper.cgroup(subject.name()) {
+        match subject.limits.cgroup(subject.name()) {
             Some(own) => cgroup::set_frozen(&own, false)?,
             None => held.signal(Signal::CONT)?,
         }
@@ -149,7 +149,7 @@ impl Freezer {
     }
 
     fn thaw_all(&self, subject: Subject<'_>) -> io::Result<()> {
-        match subject.keeper.cgroup(subject.name()) {
+        match subject.limits.cgroup(subject.name()) {
             Some(own) => cgroup::set_frozen(&own, false),
             None => subject.hold()?.signal(Signal::CONT),
         }

@@ -13,9 +13,9 @@
 //! Which process the supervisor is, the kernel tells: the one that holds the lock of the file `jail`. A process number
 //! written down somewhere could be another's by now; a lock ends with its process.
 
-use super::apart::MountIsolation;
 use super::errors::{ErrorContext, failed, refused};
 use super::files;
+use super::mount_isolation::MountIsolation;
 use super::supervisor::{Answer, BROWSERD, Orders, Request};
 use crate::api::CloneId;
 use crate::host::{HostError, HostErrorKind, HostResult, Identity, ObservedJail, ServiceEndpoint};
@@ -92,8 +92,8 @@ pub(super) fn orders(mut file: &File) -> io::Result<Orders> {
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The jail as seen. One whose supervisor is dead is none.
-pub(super) fn look(run: &Path) -> io::Result<Option<ObservedJail>> {
+/// Inspect the jail. A jail whose supervisor is dead counts as absent.
+pub(super) fn inspect(run: &Path) -> io::Result<Option<ObservedJail>> {
     if supervisor(run)?.is_none() {
         return Ok(None);
     }
@@ -128,10 +128,14 @@ fn converse(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
 }
 
 /// Start the supervisor and wait until it holds its lock and listens.
-pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsolation>) -> HostResult<()> {
+pub(super) async fn start(
+    run: PathBuf,
+    orders: Orders,
+    isolation: Option<&MountIsolation>,
+) -> HostResult<()> {
     let name = orders.name.clone();
     let what = ErrorContext { object: format!("jail of {name}"), hint: "look at hostd's log" };
-    match look(&run).map_err(|error| what.failed("cannot be looked at", error))? {
+    match inspect(&run).map_err(|error| what.failed("cannot be inspected", error))? {
         Some(ObservedJail { identity: Identity::Clone(id), .. }) if id == orders.clone_id => return Ok(()),
         Some(seen) => {
             return Err(refused(
@@ -157,8 +161,8 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
             .open(run.join(LOG))
     };
     let log = prepare().map_err(|error| what.failed("cannot be prepared", error))?;
-    let nowhere = apart.map(MountIsolation::nowhere).transpose();
-    let nowhere = nowhere.map_err(|error| what.failed("its mounts cannot be kept apart", error))?;
+    let namespace = isolation.map(MountIsolation::empty_namespace).transpose();
+    let namespace = namespace.map_err(|error| what.failed("its mounts cannot be isolated", error))?;
     // The running program itself, also when its file was replaced by an update meanwhile.
     let child = tokio::process::Command::new("/proc/self/exe")
         .arg0("hostd")
@@ -166,7 +170,7 @@ pub(super) async fn start(run: PathBuf, orders: Orders, apart: Option<&MountIsol
         .arg(&run)
         .env_clear()
         .current_dir("/")
-        .stdin(nowhere.map_or_else(Stdio::null, Stdio::from))
+        .stdin(namespace.map_or_else(Stdio::null, Stdio::from))
         .stdout(Stdio::piped())
         .stderr(log)
         .spawn()

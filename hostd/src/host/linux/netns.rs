@@ -1,7 +1,7 @@
-//! Network namespaces: made by a thread, kept by a mount, entered by a thread.
+//! Network namespaces that a bind mount keeps.
 //!
-//! A namespace lives as long as something refers to it. A bind mount of it does so beyond the death of hostd, and is
-//! visible to operators (`nsenter --net=FILE`).
+//! A namespace exists as long as something refers to it. A bind mount of `/proc/…/ns/net` does, also after hostd exits, and
+//! operators can use it (`nsenter --net=FILE`).
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -13,30 +13,31 @@ use std::path::Path;
 /// `NSFS_MAGIC` of the kernel's `magic.h`.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 
-/// Make a namespace and keep it by a mount on `pin`, a file that must not be there yet.
+/// Make a namespace and mount it on `pin`, a file that must not exist yet.
 pub(super) fn make(pin: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(pin)?;
     let pin = pin.to_owned();
-    // A thread of its own: the namespace is a property of the thread, and this one ends with it.
+    // In a thread of its own: the network namespace is an attribute of the thread, and the thread ends here.
     in_thread(move || {
+        // unshare(2) makes the namespace, and mount(2) with MS_BIND keeps it.
         unshare(CloneFlags::CLONE_NEWNET)?;
-        let fresh = "/proc/thread-self/ns/net";
-        mount(Some(fresh), &pin, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
+        let own = "/proc/thread-self/ns/net";
+        mount(Some(own), &pin, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
         File::open(&pin)
     })
 }
 
-/// Whether a namespace is mounted on this file.
+/// Whether a namespace is mounted on this file: `statfs(2)` shows nsfs.
 pub(super) fn is_pinned(pin: &Path) -> bool {
-    nix::sys::statfs::statfs(pin).is_ok_and(|seen| seen.filesystem_type().0 == NSFS_MAGIC)
+    nix::sys::statfs::statfs(pin).is_ok_and(|found| found.filesystem_type().0 == NSFS_MAGIC)
 }
 
-/// The number by which `/proc/*/ns/net` shows the pinned namespace. Nobody else has it while it is pinned.
+/// The inode of the pinned namespace, by which `/proc/PID/ns/net` shows it. No other namespace has it while it is pinned.
 pub(super) fn inode(pin: &Path) -> Option<u64> {
     is_pinned(pin).then(|| std::fs::metadata(pin).ok().map(|meta| meta.ino()))?
 }
 
-/// Let the namespace go, and remove the file; absent is success.
+/// Unmount the namespace and remove the file. An absent file is success.
 pub(super) fn unpin(pin: &Path) -> io::Result<()> {
     while is_pinned(pin) {
         umount2(pin, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW)?;
@@ -47,7 +48,7 @@ pub(super) fn unpin(pin: &Path) -> io::Result<()> {
     }
 }
 
-/// Do something inside a namespace.
+/// Run something in a namespace, by setns(2) in a thread of its own.
 pub(super) fn inside<T: Send + 'static>(
     namespace: &File,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

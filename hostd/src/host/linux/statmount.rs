@@ -1,22 +1,23 @@
-//! The kernel's answers about single mounts (`statmount`, `listmount`): what no crate offers yet.
+//! `statmount(2)` and `listmount(2)`: queries about single mounts, which no crate offers yet.
 //!
-//! Both came with Linux 6.8, the options of a mount with 6.11. Where anything of it is missing the answer is `None`, and the
-//! list of all mounts tells.
+//! Both calls exist since Linux 6.8, the file system's options in them since 6.11. If anything is missing, the functions
+//! return `None`, and the caller reads mountinfo.
 
 #![allow(unsafe_code)]
 
-use super::mounts::{Mount, unescape};
+use super::mounts::Mount;
+use kernel::mountinfo::unescape;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The same on every architecture: they are newer than the common table.
+/// The same numbers on every architecture, like all system calls since Linux 5.1.
 const SYS_STATMOUNT: libc::c_long = 457;
 const SYS_LISTMOUNT: libc::c_long = 458;
 
-/// `STATX_MNT_ID_UNIQUE`: a number that is never given to another mount.
+/// `STATX_MNT_ID_UNIQUE`: an ID that is never reused for another mount.
 const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// `STATMOUNT_*`
@@ -27,118 +28,118 @@ const MNT_OPTS: u64 = 0x80;
 const SB_SOURCE: u64 = 0x200;
 const NEEDED: u64 = MNT_ROOT | MNT_POINT | FS_TYPE | MNT_OPTS;
 
-/// Where `struct statmount` says at which byte of its text each word begins, and where that text is.
-const WORD_OPTIONS: usize = 4;
+/// Offsets in `struct statmount`: of the mask, of the numbers that say where each string begins, and of the strings.
+const OFFSET_OPTIONS: usize = 4;
 const MASK: usize = 8;
-const WORD_KIND: usize = 36;
-const WORD_ROOT: usize = 104;
-const WORD_PLACE: usize = 108;
-const WORD_SOURCE: usize = 124;
-const TEXT: usize = 512;
-/// Two paths and the options of an overlay, which are three more.
-const LONGEST: usize = 64 << 10;
+const OFFSET_KIND: usize = 36;
+const OFFSET_ROOT: usize = 104;
+const OFFSET_MOUNT_POINT: usize = 108;
+const OFFSET_SOURCE: usize = 124;
+const STRINGS: usize = 512;
+/// Enough for two paths and an overlay's options, which hold three more paths.
+const LARGEST_ANSWER: usize = 64 << 10;
 
-/// More mounts below one clone than this are an attack, and the whole list tells of them too.
-const MOST: usize = 512;
+/// A clone has no mounts below its own. If there are more than this, mountinfo is read instead.
+const MOST_MOUNTS: usize = 512;
 
-/// `struct mnt_id_req` in its first form.
+/// `struct mnt_id_req` in its first version.
 #[repr(C)]
-struct Question {
+struct MountRequest {
     size: u32,
     spare: u32,
     mount: u64,
     param: u64,
 }
 
-impl Question {
-    fn new(mount: u64, param: u64) -> Question {
-        Question { size: 24, spare: 0, mount, param }
+impl MountRequest {
+    fn new(mount: u64, param: u64) -> MountRequest {
+        MountRequest { size: 24, spare: 0, mount, param }
     }
 }
 
-/// The mount that is seen on a folder. `None` outside: the kernel cannot tell that of this folder.
+/// The mount on a folder. Outer `None`: the kernel cannot answer for this folder.
 pub(super) fn on(folder: &Path) -> io::Result<Option<Option<Mount>>> {
-    Ok(match number(folder)? {
-        Number::OfMount(number) => ask_at(number, folder).map(Some),
-        Number::Nothing | Number::Plain => Some(None),
-        Number::Unknown => None,
+    Ok(match mount_on(folder)? {
+        MountOn::Root(id) => query_at(id, folder).map(Some),
+        MountOn::Absent | MountOn::Plain => Some(None),
+        MountOn::Unknown => None,
     })
 }
 
-/// The same with all mounts below it, in the order of their making.
+/// The mount on a folder and all mounts below it, in the order in which they were made.
 pub(super) fn on_and_below(folder: &Path) -> io::Result<Option<Vec<Mount>>> {
-    Ok(match number(folder)? {
-        Number::OfMount(number) => tree(number, folder),
-        Number::Nothing => Some(Vec::new()),
-        // What is mounted on something in it shows there.
-        Number::Plain => folder.read_dir().is_ok_and(|mut entries| entries.next().is_none()).then(Vec::new),
-        Number::Unknown => None,
+    Ok(match mount_on(folder)? {
+        MountOn::Root(id) => tree(id, folder),
+        MountOn::Absent => Some(Vec::new()),
+        // Nothing can be mounted below an empty folder.
+        MountOn::Plain => folder.read_dir().is_ok_and(|mut entries| entries.next().is_none()).then(Vec::new),
+        MountOn::Unknown => None,
     })
 }
 
-/// Which mount is seen on a folder.
-enum Number {
-    OfMount(u64),
+/// What is mounted on a folder.
+enum MountOn {
+    /// The mount with this ID.
+    Root(u64),
     /// There is no such folder.
-    Nothing,
-    /// A part of the mount around it.
+    Absent,
+    /// Nothing: it is a directory of the mount around it.
     Plain,
-    /// The kernel does not tell.
+    /// The kernel does not report it.
     Unknown,
 }
 
-fn number(folder: &Path) -> io::Result<Number> {
+fn mount_on(folder: &Path) -> io::Result<MountOn> {
     let seen = match statx(CWD, folder, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, UNIQUE) {
-        Err(rustix::io::Errno::NOENT) => return Ok(Number::Nothing),
+        Err(rustix::io::Errno::NOENT) => return Ok(MountOn::Absent),
         other => other?,
     };
     let is_unique = StatxFlags::from_bits_retain(seen.stx_mask).contains(UNIQUE);
     let root = StatxAttributes::MOUNT_ROOT;
     Ok(match (seen.stx_attributes_mask.contains(root), seen.stx_attributes.contains(root)) {
-        (true, false) => Number::Plain,
-        (true, true) if is_unique => Number::OfMount(seen.stx_mnt_id),
-        _ => Number::Unknown,
+        (true, false) => MountOn::Plain,
+        (true, true) if is_unique => MountOn::Root(seen.stx_mnt_id),
+        _ => MountOn::Unknown,
     })
 }
 
 fn tree(mount: u64, folder: &Path) -> Option<Vec<Mount>> {
-    let mut found = vec![ask_at(mount, folder)?];
+    let mut found = vec![query_at(mount, folder)?];
     for inner in below(mount)? {
-        found.extend(ask(inner)?);
+        found.extend(query(inner)?);
     }
     Some(found)
 }
 
-/// Reached by another path than that of its mount, nothing in a folder would be recognised.
-fn ask_at(mount: u64, folder: &Path) -> Option<Mount> {
-    ask(mount)?.filter(|own| own.at == folder)
+/// `None` if the folder is reached by another path than its mount point: then no mount below it would be recognised.
+fn query_at(mount: u64, folder: &Path) -> Option<Mount> {
+    query(mount)?.filter(|own| own.at == folder)
 }
 
-/// The numbers of the mounts below a mount, in the order of their making.
+/// The IDs of the mounts below a mount, in the order in which they were made: `listmount(2)`.
 fn below(mount: u64) -> Option<Vec<u64>> {
-    let question = Question::new(mount, 0);
-    let mut numbers = [0_u64; MOST];
-    // SAFETY: the question says its own size, and the answer has room for as many numbers as the kernel is told.
-    let count = unsafe { libc::syscall(SYS_LISTMOUNT, &raw const question, numbers.as_mut_ptr(), MOST, 0) };
-    let count = usize::try_from(count).ok().filter(|count| *count < MOST)?;
-    Some(numbers[..count].to_vec())
+    let request = MountRequest::new(mount, 0);
+    let mut ids = [0_u64; MOST_MOUNTS];
+    // SAFETY: the request holds its own size, and `ids` has room for as many IDs as the kernel is told.
+    let count = unsafe { libc::syscall(SYS_LISTMOUNT, &raw const request, ids.as_mut_ptr(), MOST_MOUNTS, 0) };
+    let count = usize::try_from(count).ok().filter(|count| *count < MOST_MOUNTS)?;
+    Some(ids[..count].to_vec())
 }
 
-/// One mount; `None` inside: it is gone by now. `None` outside: the kernel cannot tell.
-fn ask(mount: u64) -> Option<Option<Mount>> {
-    let question = Question::new(mount, NEEDED | SB_SOURCE);
+/// One mount: `statmount(2)`. Inner `None`: it is gone. Outer `None`: the kernel cannot answer.
+fn query(mount: u64) -> Option<Option<Mount>> {
+    let request = MountRequest::new(mount, NEEDED | SB_SOURCE);
     let mut answer = vec![0_u8; 4096];
     loop {
-        // SAFETY: the question says its own size, and the kernel writes no more than it is told there is room for.
-        let done = unsafe {
-            libc::syscall(SYS_STATMOUNT, &raw const question, answer.as_mut_ptr(), answer.len(), 0)
-        };
+        // SAFETY: the request holds its own size, and the kernel writes at most as many bytes as it is told.
+        let done =
+            unsafe { libc::syscall(SYS_STATMOUNT, &raw const request, answer.as_mut_ptr(), answer.len(), 0) };
         if done == 0 {
             return read(&answer).map(Some);
         }
         match io::Error::last_os_error().raw_os_error() {
             Some(libc::ENOENT) => return Some(None),
-            Some(libc::EOVERFLOW) if answer.len() < LONGEST => answer.resize(answer.len() * 4, 0),
+            Some(libc::EOVERFLOW) if answer.len() < LARGEST_ANSWER => answer.resize(answer.len() * 4, 0),
             _ => return None,
         }
     }
@@ -147,8 +148,8 @@ fn ask(mount: u64) -> Option<Option<Mount>> {
 fn read(answer: &[u8]) -> Option<Mount> {
     let number = |at: usize| answer.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
     let mask = u64::from_ne_bytes(answer.get(MASK..MASK + 8)?.try_into().ok()?);
-    let word = |at: usize| {
-        let rest = answer.get(TEXT + number(at)? as usize..)?;
+    let string = |at: usize| {
+        let rest = answer.get(STRINGS + number(at)? as usize..)?;
         Some(rest[..rest.iter().position(|byte| *byte == 0)?].to_vec())
     };
     if mask & NEEDED != NEEDED {
@@ -157,10 +158,12 @@ fn read(answer: &[u8]) -> Option<Mount> {
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let path = |bytes| PathBuf::from(OsString::from_vec(bytes));
     Some(Mount {
-        at: path(word(WORD_PLACE)?),
-        root: path(word(WORD_ROOT)?),
-        kind: text(word(WORD_KIND)?),
-        source: if mask & SB_SOURCE == 0 { String::new() } else { text(word(WORD_SOURCE)?) },
-        options: text(unescape(&word(WORD_OPTIONS)?)),
+        at: path(string(OFFSET_MOUNT_POINT)?),
+        root: path(string(OFFSET_ROOT)?),
+        kind: text(string(OFFSET_KIND)?),
+        source: if mask & SB_SOURCE == 0 { String::new() } else { text(string(OFFSET_SOURCE)?) },
+        // Not queried: nobody needs them of a single mount.
+        flags: String::new(),
+        options: text(unescape(&string(OFFSET_OPTIONS)?)),
     })
 }

@@ -1,22 +1,22 @@
-//! Templates: what clones are made from.
+//! Templates of the overlay: what clones are made from.
 //!
 //! ```text
-//! TEMPLATES/browser/default/template.toml    which browser, and that the template is finished
-//! TEMPLATES/browser/default/files/           what every clone finds in its folder
+//! TEMPLATES/browser/default/template.toml    which browser; its presence shows that the template is finished
+//! TEMPLATES/browser/default/files/           the lower layer of every clone
 //! ```
 //!
-//! A template is made under another name and renamed when it is complete, so one that has its name is quiescent. It is
-//! never written again: a change is a new snapshot. The browser's programs are the system's own, shown read-only; the
-//! template pins which one.
+//! A template is made under a temporary name and renamed when it is complete, so a template under its final name is
+//! quiescent. It is never written again: a change is a new snapshot. The browser's programs are those of the system,
+//! mounted read-only; the template records which browser.
 //!
-//! The operator's commands work on the host directly, beside a running daemon. One lock (`.lock` in the template's
-//! folder) keeps them apart: a create holds it shared from the look at the template until the clone is marked and
-//! mounted; a command holds it alone while it gives a template its name or takes it away. So a template that is being
-//! cloned cannot go, one that clones are made from shows it (their marks and mounts), and one that is gone is not found.
-//! Both hold it for a moment only: what takes long is done before or after.
+//! The operator's commands work on the host directly, beside a running daemon. A lock (`flock(2)` on `.lock` in the
+//! template's folder) orders them. A create holds it shared, from opening the template until the clone is labelled and
+//! mounted. A command holds it exclusively while it renames a template into place or out of it. So a template cannot be
+//! removed while it is being cloned, and the clones made from it are found by their labels and mounts. Both hold the lock
+//! for a moment only; slow work is done before or after.
 
 use super::errors::{failed, refused};
-use super::{files, mounts, storage};
+use super::{files, mounts, overlay};
 use crate::api::SnapshotName;
 use crate::host::{HostError, HostErrorKind, HostResult};
 use launcher::chromium::{Chromium, Flavor};
@@ -29,18 +29,18 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the lock is waited for, and how often it is tried.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the lock, and the pause between two attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 const MANIFEST: &str = "template.toml";
 const FILES: &str = "files";
-/// The folders every clone has: the browser's profile, what it downloads, what it is asked to save.
+/// The folders of every clone: the browser's profile, its downloads, and the files that callers ask it to save.
 pub(super) const PROFILE: &str = "profile";
 pub(super) const DOWNLOADS: &str = "downloads";
 pub(super) const MEDIA: &str = "media";
 
-/// Names of files that hold somebody's identity. Every clone would be that somebody.
+/// Names of files with credentials. Every clone would have the identity of their owner.
 const CREDENTIALS: &[&str] = &[
     "Cookies",
     "Extension Cookies",
@@ -62,7 +62,7 @@ const CREDENTIALS: &[&str] = &[
     "id_ed25519",
 ];
 
-/// What a template says of itself.
+/// The content of `template.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
@@ -80,16 +80,16 @@ pub(super) struct Template {
 }
 
 impl Template {
-    /// Prove that this template can be cloned: there, finished, nobody else's to change, free of credentials.
+    /// Verify that this template can be cloned: it exists, is finished, only root can change it, and it has no credentials.
     pub(super) fn open(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<Template> {
         let folder = templates.join(name).join(snapshot.as_str());
         let shown = folder.display().to_string();
         let wrong = |why: String| {
-            let hint = format!("make it anew: hostctl template create --snapshot {snapshot}");
+            let hint = format!("make it again: hostctl template create --snapshot {snapshot}");
             HostError::new(HostErrorKind::Template, &shown, why, hint)
         };
         let folder =
-            folder.canonicalize().map_err(|error| wrong(format!("the template is not there: {error}")))?;
+            folder.canonicalize().map_err(|error| wrong(format!("there is no such template: {error}")))?;
         let manifest = std::fs::read_to_string(folder.join(MANIFEST))
             .map_err(|error| wrong(format!("{MANIFEST} cannot be read: {error}")))?;
         let manifest: Manifest =
@@ -98,22 +98,22 @@ impl Template {
             let meta =
                 path.symlink_metadata().map_err(|error| wrong(format!("{}: {error}", path.display())))?;
             if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-                return Err(wrong(format!("{} could be changed by others", path.display())));
+                return Err(wrong(format!("{} can be changed by other users", path.display())));
             }
         }
         if let Err(error) = std::fs::metadata(&manifest.browser) {
-            return Err(wrong(format!("its browser {} is gone: {error}", manifest.browser.display())));
+            return Err(wrong(format!("its browser {} does not exist: {error}", manifest.browser.display())));
         }
         let template = Template { folder, manifest };
         refuse_credentials(&template.files())
-            .map_err(|error| wrong(format!("its files cannot be looked at: {error}")))?
+            .map_err(|error| wrong(format!("its files cannot be read: {error}")))?
             .map_or(Ok(()), |path| {
-                Err(wrong(format!("{} is a credential: clones must have none", path.display())))
+                Err(wrong(format!("{} is a credential; clones must have none", path.display())))
             })?;
         Ok(template)
     }
 
-    /// The folder that clones see.
+    /// The lower layer of the clones.
     pub(super) fn files(&self) -> PathBuf {
         self.folder.join(FILES)
     }
@@ -129,8 +129,8 @@ impl Template {
     }
 }
 
-/// What this template is now, without a look into its files: it is never written again, so it changes by being made anew,
-/// and its browser by being installed anew.
+/// A text that changes whenever the template changes. Its files are not read: a template is never written again, so it
+/// changes only by being made again, and its browser by being installed again.
 pub(super) fn version(templates: &Path, name: &str, snapshot: &SnapshotName) -> HostResult<String> {
     let path = templates.join(name).join(snapshot.as_str()).join(MANIFEST);
     let read = || -> io::Result<String> {
@@ -143,7 +143,7 @@ pub(super) fn version(templates: &Path, name: &str, snapshot: &SnapshotName) -> 
         Ok(format!("{} {} {}", manifest.version, state(&path)?, state(&manifest.browser)?))
     };
     read().map_err(|error| {
-        let hint = format!("make it anew: hostctl template create --snapshot {snapshot}");
+        let hint = format!("make it again: hostctl template create --snapshot {snapshot}");
         HostError::new(
             HostErrorKind::Template,
             path.display().to_string(),
@@ -153,7 +153,7 @@ pub(super) fn version(templates: &Path, name: &str, snapshot: &SnapshotName) -> 
     })
 }
 
-/// Make a template of the browser that this system has. One that is there is an error: templates do not change.
+/// Make a template of this system's browser. An existing template is an error: templates do not change.
 pub fn create(
     templates: &Path,
     name: &str,
@@ -166,14 +166,14 @@ pub fn create(
     let absent = || match folder.symlink_metadata() {
         Err(_) => Ok(()),
         Ok(_) => {
-            let why = "it is there already; take another snapshot name";
+            let why = "it exists; use another snapshot name";
             Err(refused(&shown, "make the template", HostErrorKind::Template, why))
         }
     };
     absent()?;
     let (browser, version) = system_browser(browser)?;
     let io = |error: io::Error| {
-        failed(&shown, "the template cannot be made", error, "look at the folder's file system")
+        failed(&shown, "the template cannot be made", error, "check the folder's file system")
     };
     let unfinished = parent.join(format!(".{snapshot}.{}", std::process::id()));
     files::make_folders(&unfinished.join(FILES), 0o755).map_err(io)?;
@@ -182,18 +182,18 @@ pub fn create(
     let text = toml::to_string(&manifest).map_err(|error| io(io::Error::other(error)))?;
     files::write_atomically(&unfinished.join(MANIFEST), text.as_bytes()).map_err(io)?;
     let named = lock(&parent).and_then(|_lock| {
-        // Somebody else may have made it meanwhile.
+        // Another command may have made it meanwhile.
         absent()?;
         std::fs::rename(&unfinished, &folder).map_err(io)
     });
     if named.is_err() {
-        // Ours alone, and of no use to anybody.
+        // The temporary name has this process ID, so no other command uses it.
         std::fs::remove_dir_all(&unfinished).map_err(io)?;
     }
     named.map(|()| version)
 }
 
-/// The browser that this system has, or the one that is named, and its version.
+/// This system's browser, or the named one, and its version.
 pub(super) fn system_browser(named: Option<&Path>) -> HostResult<(PathBuf, String)> {
     let unusable = |why: String| HostError::new(HostErrorKind::NotReady, "browser", why, "install Chromium");
     let chromium =
@@ -202,14 +202,14 @@ pub(super) fn system_browser(named: Option<&Path>) -> HostResult<(PathBuf, Strin
     Ok((chromium.executable, version))
 }
 
-/// Make what every clone finds in its folder.
+/// Make the folders of every clone.
 pub(super) fn fill(folder: &Path) -> io::Result<()> {
     let parts = [PROFILE, DOWNLOADS, MEDIA];
     parts.iter().try_for_each(|part| files::make_folders(&folder.join(part), 0o700))
 }
 
-/// The templates that are there, each with its browser's version or why it cannot be used.
-pub fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
+/// The existing templates, each with its browser's version or the reason why it cannot be used.
+pub(super) fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Result<String, String>)>> {
     let folder = templates.join(name);
     let entries = match std::fs::read_dir(&folder) {
         Ok(entries) => entries,
@@ -231,8 +231,8 @@ pub fn list(templates: &Path, name: &str) -> HostResult<Vec<(SnapshotName, Resul
     Ok(found)
 }
 
-/// Remove a template that no clone below `clones` is made from. Renamed first, so that no create finds a half.
-pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Path) -> HostResult<()> {
+/// Remove a template that no clone below `clones` was made from. It is renamed first, so that no create finds a part of it.
+pub(super) fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Path) -> HostResult<()> {
     let parent = templates.join(name);
     let folder = parent.join(snapshot.as_str());
     let shown = folder.display().to_string();
@@ -241,8 +241,8 @@ pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Pa
     {
         let _lock = lock(&parent)?;
         let real = folder.canonicalize().map_err(io)?;
-        let mut users = storage::made_from(clones, snapshot).map_err(io)?;
-        // Also those of another hostd, with another folder of clones.
+        let mut users = overlay::made_from(clones, snapshot).map_err(io)?;
+        // Also the clones of another hostd, which have another folder.
         let mounted = |mount: &mounts::Mount| {
             let lower = mount.option("lowerdir").map(Path::new);
             lower.is_some_and(|lower| lower.starts_with(&real)).then(|| mount.at.display().to_string())
@@ -253,28 +253,28 @@ pub fn remove(templates: &Path, name: &str, snapshot: &SnapshotName, clones: &Pa
             return Err(HostError::new(
                 HostErrorKind::Busy,
                 shown,
-                format!("clones are made from the template: {}", users.join(", ")),
+                format!("clones were made from the template: {}", users.join(", ")),
                 "destroy them first, or wait for their deadlines",
             ));
         }
         std::fs::rename(&real, &doomed).map_err(io)?;
     }
-    // Follows no link, and a template has no mounts below it: they would have made the rename of a busy folder fail.
+    // remove_dir_all does not follow symbolic links. A template has no mounts below it: rename(2) would have failed (EBUSY).
     std::fs::remove_dir_all(&doomed).map_err(io)
 }
 
-/// Held by a command while it names or takes away a template.
+/// The lock of a command that renames a template into place or out of it.
 pub(super) fn lock(folder: &Path) -> HostResult<Flock<File>> {
     hold(folder, FlockArg::LockExclusiveNonblock)
 }
 
-/// Held by a create while it uses a template: until this is dropped no command takes one away.
+/// The lock of a create that uses a template. No command removes a template while it is held.
 pub(super) fn share(templates: &Path, name: &str) -> HostResult<Flock<File>> {
     hold(&templates.join(name), FlockArg::LockSharedNonblock)
 }
 
-/// Every holder is quick, so one that has to be waited for long is stopped or hangs: that is an error, not a reason to
-/// wait for ever. The kernel offers no wait with an end, hence the turns.
+/// Every holder is quick. A holder that keeps the lock for long is stopped or hangs, which is an error. flock(2) has no
+/// timeout, so the lock is polled.
 fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
     let path = folder.join(".lock");
     let shown = path.display().to_string();
@@ -294,13 +294,13 @@ fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
     loop {
         file = match Flock::lock(file, how) {
             Ok(lock) => return Ok(lock),
-            Err((file, Errno::EWOULDBLOCK)) if began.elapsed() < LOCK_PATIENCE => file,
+            Err((file, Errno::EWOULDBLOCK)) if began.elapsed() < LOCK_TIMEOUT => file,
             Err((_, Errno::EWOULDBLOCK)) => {
                 return Err(HostError::new(
                     HostErrorKind::Busy,
                     shown,
-                    "the templates are in use by a command or a create that does not end",
-                    "find it: fuser -v on that file",
+                    "a command or a create holds the templates' lock and does not release it",
+                    "find it with fuser -v on that file",
                 ));
             }
             Err((_, error)) => return Err(unlockable(error.into())),
@@ -309,7 +309,7 @@ fn hold(folder: &Path, how: FlockArg) -> HostResult<Flock<File>> {
     }
 }
 
-/// The first file that holds somebody's identity, or that is no plain file at all.
+/// The first file with credentials, or that is neither a regular file, a folder nor a symbolic link.
 pub(super) fn refuse_credentials(folder: &Path) -> io::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_made_whole_and_refused_when_touched() {
+    fn a_template_is_made_completely_and_refused_when_changed() {
         let folder = tempfile::tempdir().unwrap();
         let (templates, first) = (folder.path(), snapshot("one"));
         assert_eq!(Template::open(templates, "browser", &first).unwrap_err().kind, HostErrorKind::Template);
@@ -349,7 +349,7 @@ mod tests {
         create(templates, "browser", &snapshot("two"), None).unwrap();
         let before = version(templates, "browser", &snapshot("two")).unwrap();
         assert_eq!(version(templates, "browser", &snapshot("two")).unwrap(), before);
-        // A clone that is being made from one, and then one that is there: neither lets it go.
+        // Neither a clone that is being made nor an existing one lets the template be removed.
         let clones = templates.join("clones");
         let store = clones.join(".store/browsertask001");
         std::fs::create_dir_all(&store).unwrap();
@@ -357,9 +357,9 @@ mod tests {
         let cloning = share(templates, "browser").unwrap();
         let waiting = std::thread::scope(|scope| {
             let waiting = scope.spawn(removed);
-            let mark =
+            let label =
                 r#"{"clone_id":"CLONE","snapshot":"two"}"#.replace("CLONE", CloneId::random().as_str());
-            std::fs::write(store.join("clone"), mark).unwrap();
+            std::fs::write(store.join("clone"), label).unwrap();
             drop(cloning);
             waiting.join().unwrap()
         });
@@ -368,11 +368,11 @@ mod tests {
         assert!(refused.message.contains("browsertask001"), "{refused}");
         std::fs::remove_file(store.join("clone")).unwrap();
         removed().unwrap();
-        assert!(removed().is_err(), "it is gone");
+        assert!(removed().is_err(), "it does not exist any more");
         let gone = version(templates, "browser", &snapshot("two")).unwrap_err();
         assert_eq!(gone.kind, HostErrorKind::Template);
         create(templates, "browser", &snapshot("two"), None).unwrap();
-        assert_ne!(version(templates, "browser", &snapshot("two")).unwrap(), before, "made anew");
+        assert_ne!(version(templates, "browser", &snapshot("two")).unwrap(), before, "made again");
         removed().unwrap();
         let all = list(templates, "browser").unwrap();
         assert_eq!(all, [(first.clone(), Ok(template.version().to_owned()))]);

@@ -46,9 +46,10 @@ pub(super) struct Orders {
     /// The clone's cgroup, if there are cgroups.
     pub(super) cgroup: Option<PathBuf>,
     pub(super) limits: Limits,
-    /// The clones' mounts are kept apart: the standard input is a namespace for [`super::apart::enter`].
-    #[serde(default)]
-    pub(super) apart: bool,
+    /// The clones' mounts are isolated: standard input is the namespace for [`super::mount_isolation::enter`].
+    // Written under its first name: an earlier version reads the orders of this one's supervisors after a downgrade.
+    #[serde(default, rename = "apart", alias = "isolated_mounts")]
+    pub(super) isolated_mounts: bool,
     /// Whether the browser loads a page of its own first.
     // Not in the orders of supervisors that an earlier version started; they go on after an update.
     #[serde(default)]

@@ -2,7 +2,7 @@
 
 use super::{Answer, Orders, browserd, relay};
 use crate::host::linux::template::{DOWNLOADS, MEDIA, PROFILE};
-use crate::host::linux::{apart, jail};
+use crate::host::linux::{jail, mount_isolation};
 use launcher::{Browser, Config, LaunchError, Launcher};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, setrlimit};
@@ -68,8 +68,8 @@ impl Service {
                 .map_err(|error| io_error("RLIMIT_NPROC")(error.into()))?;
         }
         let network = File::open(&orders.network).map_err(io_error(orders.network.display().to_string()))?;
-        if orders.apart {
-            apart::enter(io::stdin().as_fd(), &orders.folder)
+        if orders.isolated_mounts {
+            mount_isolation::enter(io::stdin().as_fd(), &orders.folder)
                 .map_err(io_error("the mounts of other clones cannot be left behind"))?;
         }
         match &orders.browserd {

@@ -1,7 +1,7 @@
-//! Project quotas: what is below a folder counts as one project, and the file system bounds that.
+//! Project quotas (quotactl(2)): the file system counts everything below a folder as one project and limits its size.
 //!
-//! A process with `CAP_SYS_RESOURCE` is above quotas, and an overlay writes with the rights of whoever mounted it: so the
-//! overlay on such a folder is mounted without that capability ([`without_exemption`]).
+//! Quotas do not apply to a process with `CAP_SYS_RESOURCE`, and an overlay writes with the credentials of the process that
+//! mounted it. So the overlay on such a folder is mounted without that capability ([`without_exemption`]).
 
 #![allow(unsafe_code)]
 
@@ -24,43 +24,43 @@ pub(super) struct Attributes {
     padding: [u8; 8],
 }
 
-/// What is made in the folder belongs to the folder's project.
+/// `FS_XFLAG_PROJINHERIT`: new files belong to their folder's project.
 const INHERIT: u32 = 0x200;
 /// `QCMD(Q_SETQUOTA, PRJQUOTA)` and `QCMD(Q_GETQUOTA, PRJQUOTA)`.
 const SET: u32 = (0x80_0008 << 8) | 2;
 const GET: u32 = (0x80_0007 << 8) | 2;
-/// Only the limits of blocks are given.
+/// `QIF_BLIMITS`: only the limits of blocks are set.
 const BLOCK_LIMITS: u32 = 1;
-/// The unit of those limits.
+/// The unit of these limits, in bytes.
 const BLOCK: u64 = 1024;
 
 nix::ioctl_read!(get_attributes, b'X', 31, Attributes);
 nix::ioctl_write_ptr!(set_attributes, b'X', 32, Attributes);
 
-/// Make an empty folder a project of its own and bound it; what the file system then says is looked at.
+/// Make an empty folder a project and limit its size, then read the limit back.
 pub(super) fn set(folder: &Path, project: u32, bytes: u64) -> io::Result<()> {
     let folder = File::open(folder)?;
     let mut attributes =
         Attributes { flags: 0, extent_size: 0, extents: 0, project: 0, copy_extent_size: 0, padding: [0; 8] };
-    // SAFETY: the kernel writes one `fsxattr`, which `attributes` is laid out as.
+    // SAFETY: the kernel writes one `fsxattr`, and `attributes` has its layout.
     unsafe { get_attributes(folder.as_raw_fd(), &mut attributes) }?;
     attributes.flags |= INHERIT;
     attributes.project = project;
-    // SAFETY: the kernel reads one `fsxattr`, which `attributes` is laid out as.
+    // SAFETY: the kernel reads one `fsxattr`, and `attributes` has its layout.
     unsafe { set_attributes(folder.as_raw_fd(), &attributes) }?;
     limit(&folder, project, bytes)?;
-    let mut kept = empty();
-    call(&folder, GET, project, &mut kept)?;
-    match kept.dqb_bhardlimit {
-        kept if kept == bytes.div_ceil(BLOCK) => Ok(()),
-        kept => Err(io::Error::other(format!("the project's quota is {kept} KiB after it was set"))),
+    let mut found = empty();
+    call(&folder, GET, project, &mut found)?;
+    match found.dqb_bhardlimit {
+        limit if limit == bytes.div_ceil(BLOCK) => Ok(()),
+        limit => Err(io::Error::other(format!("the project's quota is {limit} KiB after it was set"))),
     }
 }
 
-/// Forget the project's quota. `folder` is any on its file system.
+/// Remove the project's quota. `folder` is any folder of the file system.
 pub(super) fn clear(folder: &Path, project: u32) -> io::Result<()> {
     match limit(&File::open(folder)?, project, 0) {
-        // Quotas were switched off since: there is none.
+        // Quotas have been switched off: there is none.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOSYS)) => Ok(()),
         other => other,
     }
@@ -75,23 +75,23 @@ fn limit(folder: &File, project: u32, bytes: u64) -> io::Result<()> {
 }
 
 fn empty() -> libc::dqblk {
-    // SAFETY: a structure of numbers only, for which zero is a value.
+    // SAFETY: the structure has only integers, for which zero is valid.
     unsafe { std::mem::zeroed() }
 }
 
 fn call(folder: &File, command: u32, project: u32, quota: &mut libc::dqblk) -> io::Result<()> {
-    // SAFETY: the kernel reads or writes one `if_dqblk`, which libc's `dqblk` is laid out as, during the call only.
+    // SAFETY: the kernel reads or writes one `if_dqblk` during the call. libc's `dqblk` has its layout.
     let done = unsafe {
         libc::syscall(libc::SYS_quotactl_fd, folder.as_raw_fd(), command, project, std::ptr::from_mut(quota))
     };
     Errno::result(done).map(drop).map_err(io::Error::from)
 }
 
-/// Do something in a thread that is bound by quotas like everybody else.
+/// Run something in a thread to which quotas apply.
 pub(super) fn without_exemption<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Of this thread only, which ends with the work.
+            // capset(2) changes this thread alone, and the thread ends with the work.
             caps::drop(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).map_err(io::Error::other)?;
             work()
         });
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exemption_is_given_up_by_the_working_thread_alone() {
+    fn only_the_working_thread_drops_the_capability() {
         let has = || caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).unwrap();
         let before = has();
         assert!(!without_exemption(|| Ok(has())).unwrap());

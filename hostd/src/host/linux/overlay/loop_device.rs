@@ -1,7 +1,7 @@
-//! Loop devices: a file as a disk.
+//! Loop devices (loop(4)): a file as a block device.
 //!
-//! Each frees itself with its last user (the mount), so there is none to remove, and none is left by a crash between
-//! taking and mounting it.
+//! `LO_FLAGS_AUTOCLEAR` makes the kernel free a device with its last user, which is the mount. So there is no device to
+//! remove, and a crash between attaching and mounting leaves none.
 
 #![allow(unsafe_code)]
 
@@ -10,11 +10,11 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 
-/// Of the kernel's `loop.h`.
+/// `LOOP_CTL_GET_FREE`, `LOOP_CONFIGURE` and `LO_FLAGS_AUTOCLEAR` of the kernel's `loop.h`.
 const GET_FREE: libc::Ioctl = 0x4C82;
 const CONFIGURE: libc::Ioctl = 0x4C0A;
 const AUTOCLEAR: u32 = 4;
-/// Others take devices too; between asking for a free one and having it, it may be gone.
+/// Another process may take the device between `LOOP_CTL_GET_FREE` and `LOOP_CONFIGURE`.
 const ATTEMPTS: usize = 64;
 
 /// `struct loop_config`.
@@ -44,14 +44,14 @@ struct Info {
     init: [u64; 2],
 }
 
-/// A device that is a file's; it is given back when neither this nor a mount uses it.
+/// A device that is attached to a file. The kernel frees it when neither this value nor a mount uses it.
 #[derive(Debug)]
 pub(super) struct LoopDevice {
     pub(super) path: PathBuf,
     _held: File,
 }
 
-/// Take a free device for this file.
+/// Attach a free device to this file.
 pub(super) fn attach(file: &File) -> io::Result<LoopDevice> {
     let open = |path: &str| {
         let opened = OpenOptions::new().read(true).write(true).open(path);
@@ -67,7 +67,7 @@ pub(super) fn attach(file: &File) -> io::Result<LoopDevice> {
             Err(error) => return Err(io::Error::new(error.kind(), format!("{path}: {error}"))),
         }
     }
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, "every loop device was taken by somebody else"))
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, "other processes took every free loop device"))
 }
 
 fn free_number(control: RawFd) -> io::Result<i32> {
@@ -97,7 +97,7 @@ fn configure(device: RawFd, file: RawFd) -> io::Result<()> {
         },
         reserved: [0; 8],
     };
-    // SAFETY: the kernel reads one `loop_config`, which `config` is laid out as and which lives until the call returns.
+    // SAFETY: the kernel reads one `loop_config`. `config` has its layout and lives until the call returns.
     let done = unsafe { libc::ioctl(device, CONFIGURE, &raw const config) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,0 +1,170 @@
+//! Inspection of one slot, and of all slots at once.
+//!
+//! What the kernel lists for all clones together (mounts, links, addresses, set elements, connections) is read once per
+//! inspection into [`HostState`]. The rest is read per clone.
+
+use super::errors::ErrorContext;
+use super::network::LinkTable;
+use super::{LinuxHostState, cgroup, egress, jail, mounts, network, processes};
+use crate::host::zfs::datasets::Datasets;
+use crate::host::{HostResult, Inventory, ObservedClone, Part};
+use crate::slot::{Slot, SlotNames};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+
+/// What the kernel lists for all slots together, or for the one slot that is inspected.
+pub(super) struct HostState {
+    mounts: Vec<mounts::Mount>,
+    /// Empty unless the storage is ZFS.
+    datasets: Datasets,
+    /// `None`: neither the network nor egress is inspected.
+    links: Option<LinkTable>,
+    /// The addresses that have egress.
+    members: BTreeSet<IpAddr>,
+    /// Slots without link and membership of which the kernel still tracks connections.
+    tracked: BTreeSet<Slot>,
+}
+
+impl HostState {
+    /// How many of a clone's addresses have egress, and how many it has.
+    fn members(&self, names: &SlotNames) -> (usize, usize) {
+        let all = egress::addresses(names);
+        (all.clone().filter(|address| self.members.contains(address)).count(), all.count())
+    }
+
+    fn has_link(&self, names: &SlotNames) -> bool {
+        self.links.as_ref().is_some_and(|links| links.has(&names.interface))
+    }
+}
+
+impl LinuxHostState {
+    /// Inspect these parts of one slot.
+    pub(super) fn inspect(
+        &self,
+        names: &SlotNames,
+        parts: &[Part],
+        host: &HostState,
+    ) -> HostResult<ObservedClone> {
+        let run = self.run(names);
+        let what = ErrorContext { object: names.name.to_string(), hint: "hostctl doctor checks the host" };
+        let failed = |error: io::Error| what.failed("cannot be inspected", error);
+        let mut observed = ObservedClone::default();
+        for part in parts {
+            match part {
+                Part::Storage => {
+                    let storage = self.storage.inspect(names, &host.mounts, &host.datasets);
+                    observed.storage = storage.map_err(failed)?;
+                }
+                Part::Mounts => observed.mounts = self.storage.mounts_below(names, &host.mounts),
+                Part::Limits => {
+                    let name = names.name.as_str();
+                    observed.limits = self.limits.inspect(name, &run).map_err(failed)?;
+                    let cgroup = self.limits.cgroup(name);
+                    observed.oom_kills = cgroup.map(|cgroup| cgroup::oom_kills(&cgroup)).unwrap_or_default();
+                }
+                Part::Network => {
+                    let links = host.links.as_ref();
+                    observed.network = links.and_then(|links| links.network(names, &network::pin(&run)));
+                }
+                Part::Egress => {
+                    // A clone with only some of its addresses in the set is not granted egress, but can still send.
+                    let (members, all) = host.members(names);
+                    observed.egress = members == all;
+                    observed.connections =
+                        (members > 0 && members < all) || host.tracked.contains(&names.slot);
+                }
+                Part::Jail => {
+                    observed.jail = jail::inspect(&run).map_err(failed)?;
+                    observed.frozen = observed.jail.is_some() && self.is_frozen(names).map_err(failed)?;
+                }
+                Part::Processes => {
+                    let name = names.name.as_str();
+                    observed.processes = processes::inside(name, &run, &self.limits).map_err(failed)?;
+                    observed.processes.extend(self.killed_and_running(names)?);
+                }
+                Part::Service => {
+                    // A frozen service would not answer before the timeout.
+                    observed.service_ready = !self.is_frozen(names).map_err(failed)? && jail::is_ready(&run);
+                }
+            }
+        }
+        Ok(observed)
+    }
+
+    /// Read what an inspection of these parts needs, of one slot or of all.
+    pub(super) fn host_state(
+        &self,
+        parts: &[Part],
+        only: Option<&SlotNames>,
+        datasets: Datasets,
+    ) -> HostResult<HostState> {
+        let wanted = |part| parts.contains(&part);
+        let what = ErrorContext { object: "/proc".into(), hint: "hostd needs /proc" };
+        let mounts = match wanted(Part::Storage) || wanted(Part::Mounts) {
+            true => self
+                .storage
+                .mounts(only)
+                .map_err(|error| what.failed("the mounts cannot be listed", error))?,
+            false => Vec::new(),
+        };
+        let began = self.egress.moment();
+        let links = match wanted(Part::Network) || wanted(Part::Egress) {
+            true => Some(LinkTable::read(only)?),
+            false => None,
+        };
+        if let (None, Some(links)) = (only, &links) {
+            self.egress.note_host_addresses(links.host_addresses());
+        }
+        let members = match wanted(Part::Egress) {
+            true => self.egress.members()?,
+            false => BTreeSet::new(),
+        };
+        let mut host = HostState { mounts, datasets, links, members, tracked: BTreeSet::new() };
+        if wanted(Part::Egress) {
+            // For all slots, also for empty ones: one walk through the connection table answers for all of them, and a
+            // later create in such a slot needs no walk.
+            let names: Vec<SlotNames> = match only {
+                Some(names) => vec![names.clone()],
+                None => self.slots.slots().map(|slot| self.slots.names(slot)).collect(),
+            };
+            let cut_off: Vec<&SlotNames> =
+                names.iter().filter(|names| host.members(names).0 == 0 && !host.has_link(names)).collect();
+            host.tracked = self.egress.tracked(&cut_off, began)?;
+        }
+        Ok(host)
+    }
+
+    /// Every slot that has any object on the host.
+    fn occupied_slots(&self, host: &HostState) -> HostResult<BTreeSet<Slot>> {
+        let what = ErrorContext { object: "clones".into(), hint: "check the folder's file system" };
+        let failed = |error: io::Error| what.failed("cannot be listed", error);
+        let mut slots = self.storage.slots(&self.slots, &host.datasets).map_err(failed)?;
+        let runs = std::fs::read_dir(&self.run).map_err(failed)?;
+        let names = runs.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let names = names.chain(self.limits.names().map_err(failed)?);
+        slots.extend(names.filter_map(|name| self.slots.slot_of_name(&name)));
+        let links = host.links.iter().flat_map(LinkTable::names);
+        slots.extend(links.filter_map(|name| self.slots.slot_of_interface(name)));
+        slots.extend(host.members.iter().filter_map(|address| self.slots.slot_of_address(*address)));
+        Ok(slots)
+    }
+
+    /// Inspect all slots.
+    pub(super) fn inventory(&self, datasets: Datasets) -> HostResult<Inventory> {
+        // A clone without its supervisor is broken. Which other processes it has matters only to a destroy.
+        let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Processes).collect();
+        let host = self.host_state(&parts, None, datasets)?;
+        let mut clones = BTreeMap::new();
+        for slot in self.occupied_slots(&host)? {
+            let observed = self.inspect(&self.slots.names(slot), &parts, &host)?;
+            if !observed.is_absent() {
+                clones.insert(slot, observed);
+            }
+        }
+        let what = ErrorContext { object: "clones".into(), hint: "check the folder's file system" };
+        let aside = self.storage.aside(&host.datasets);
+        let aside = aside.map_err(|error| what.failed("storage moved aside cannot be listed", error))?;
+        Ok(Inventory { clones, aside, egress: self.egress.health()? })
+    }
+}
