@@ -220,7 +220,10 @@ fn a_clone_stays_confined_while_hostd_is_stopped_and_the_rules_are_gone() {
         let mut forbidden: Vec<IpAddr> = DENIED.iter().map(|address| ip(address)).collect();
         forbidden.extend([ip("198.51.100.1"), ip("2001:db8::1"), ip("10.87.64.1"), ip("fd87:64::1")]);
         assert_eq!(reached(Path::new(HOST), &forbidden), forbidden, "the probes themselves work");
-        assert!(reaches(&inside, ip(PUBLIC), PORT, PATIENCE), "the link is up and nothing on the host filters");
+        assert!(
+            reaches(&inside, ip(PUBLIC), PORT, PATIENCE),
+            "the link is up and nothing on the host filters"
+        );
         assert_eq!(reached(&inside, &forbidden), [] as [IpAddr; 0]);
 
         // A connection that was made without rules does not survive their return.
@@ -234,12 +237,15 @@ fn a_clone_stays_confined_while_hostd_is_stopped_and_the_rules_are_gone() {
             until("the rules are back", async || {
                 let rules = Command::new("/usr/sbin/nft").args(["list", "table", "inet", "hostd"]).output();
                 let status = client.status(StatusParams::default()).await;
-                rules.unwrap().status.success() && status.is_ok_and(|status| status.egress == EgressHealth::Ok)
+                rules.unwrap().status.success()
+                    && status.is_ok_and(|status| status.egress == EgressHealth::Ok)
             })
             .await;
             assert_eq!(tracked(), 0, "{}", home.log());
-            until("the clone reaches the public again", async || reaches(&inside, ip(PUBLIC), PORT, PATIENCE))
-                .await;
+            until("the clone reaches the public again", async || {
+                reaches(&inside, ip(PUBLIC), PORT, PATIENCE)
+            })
+            .await;
             client.destroy(DestroyParams::new(clone.name, clone.clone_id.unwrap())).await.unwrap();
             daemon.stop().await;
         });

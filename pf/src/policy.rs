@@ -308,6 +308,14 @@ impl Policy {
         deny::ranges().iter().filter(move |range| documentation || range.reason.kind != Kind::Documentation)
     }
 
+    /// Whether clones are blocked from this address whatever the host's own addresses are: it is in a denied range, in the
+    /// clones' networks, or listed as the host's.
+    pub fn is_closed(&self, address: IpAddr) -> bool {
+        self.denied_ranges().any(|range| range.net.contains(&address))
+            || self.networks.iter().any(|net| net.contains(&address))
+            || self.host.contains(&address)
+    }
+
     /// Whether this address belongs to a slot.
     pub fn is_slot_address(&self, address: IpAddr) -> bool {
         self.slots.iter().any(|slot| match address {
@@ -366,8 +374,11 @@ mod tests {
         };
         let mut spec = spec();
         assert_eq!(documentation(&Policy::try_from(spec.clone()).unwrap()), 0);
+        let example = "198.51.100.1".parse().unwrap();
+        assert!(!Policy::try_from(spec.clone()).unwrap().is_closed(example));
         spec.deny_documentation = true;
-        assert_eq!(documentation(&Policy::try_from(spec).unwrap()), 5);
+        assert_eq!(documentation(&Policy::try_from(spec.clone()).unwrap()), 5);
+        assert!(Policy::try_from(spec).unwrap().is_closed(example));
     }
 
     #[test]

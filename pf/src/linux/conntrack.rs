@@ -1,7 +1,7 @@
-//! Ending the connections of a clone, in both directions and behind address translation.
+//! Removes a clone's entries from connection tracking, in both directions and behind address translation.
 //!
-//! The rules look at every packet, so a clone that is no member is cut off anyway. Its states are killed so that
-//! nothing of it is left for the next clone with the same address.
+//! The rules check every packet, so a clone that is not a member is cut off without this. Its entries are removed so that the
+//! next clone with the same address starts without any.
 
 use super::netlink::{CONNTRACK, IPV4, Message, NESTED, Socket, UNSPECIFIED};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ const DESTINATION: u16 = 2;
 /// How often [`end_all`] removes entries before it gives up.
 const END_TRIES: usize = 5;
 
-/// Where an address can stand in a state.
+/// The positions of an address in an entry.
 const ENDS: [(u16, u16); 4] = [
     (TUPLE_ORIGINAL, SOURCE),
     (TUPLE_ORIGINAL, DESTINATION),
@@ -34,12 +34,12 @@ const ENDS: [(u16, u16); 4] = [
     (TUPLE_REPLY, DESTINATION),
 ];
 
-/// Makes the kernel forget all states that one of these addresses is an end of, as seen before or after translation.
+/// Removes all entries with one of these addresses at any position, before or after translation.
 ///
-/// Once is enough for addresses that are no members any more: the rules let no new connection of theirs come about.
+/// Once is enough for addresses that are not members any more: the rules prevent new entries.
 pub(super) fn end(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     for address in addresses {
-        // The kernel's filter of IPv6 addresses is upside down (Linux 6.18): it would end everybody else's.
+        // The kernel's filter for IPv6 addresses is inverted (Linux 6.18): it would remove everybody else's entries.
         let IpAddr::V4(address) = address else { return end_one_by_one(socket, addresses) };
         for (tuple, end) in ENDS {
             match socket.request(&sweep(*address, tuple, end)) {
@@ -52,17 +52,17 @@ pub(super) fn end(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     Ok(())
 }
 
-/// Linux before 6.12 deletes nothing by a filter, and says so in one of two ways.
+/// Linux before 6.12 has no filter for deletions and answers with one of two errors.
 fn takes_no_filter(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-/// The same without the kernel's filter: a walk that locks each bucket of the table, ten times as long.
+/// The same without the kernel's filter. It reads the whole table, which takes ten times as long.
 fn end_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     for state in states(socket, addresses)? {
         match socket.request(&deletion(&state)) {
             Ok(()) => {}
-            // It ended by itself.
+            // It has expired.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
             Err(error) => return Err(error),
         }
@@ -81,10 +81,10 @@ pub(super) fn end_all(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<(
     Err(io::Error::other("new connections appear as fast as they are ended: their links are not down"))
 }
 
-/// The states with one of these addresses at any end, as seen before or after translation.
+/// The entries with one of these addresses at any position, before or after translation.
 ///
-/// All states are read and sorted out here. What costs is the kernel's walk through its whole table, and its own filter
-/// would need one such walk for each end and family.
+/// All entries are read and filtered here. The kernel's own filter would read the whole table once for each position and
+/// family.
 pub(super) fn states(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<Vec<Message>> {
     let wanted: BTreeSet<IpAddr> = addresses.iter().copied().collect();
     let mut states = socket.dump(&Message::new(GET, UNSPECIFIED))?;
@@ -92,14 +92,14 @@ pub(super) fn states(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<Ve
     Ok(states)
 }
 
-/// Which of these addresses is an end of any state.
+/// Which of these addresses have an entry.
 pub(super) fn connected(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<BTreeSet<IpAddr>> {
     let states = states(socket, addresses)?;
     let ends: BTreeSet<IpAddr> = states.iter().flat_map(ends).collect();
     Ok(addresses.iter().copied().filter(|address| ends.contains(address)).collect())
 }
 
-/// The addresses of a state, as seen before and after translation.
+/// The addresses of an entry, before and after translation.
 fn ends(state: &Message) -> impl Iterator<Item = IpAddr> {
     [TUPLE_ORIGINAL, TUPLE_REPLY].into_iter().flat_map(|tuple| {
         let tuple = state.attributes.get_nested(tuple).unwrap_or_default();
@@ -113,7 +113,7 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
-/// A request that ends exactly this state, not a later one with the same ends.
+/// A request that removes exactly this entry and no later one with the same addresses.
 fn deletion(state: &Message) -> Message {
     Message::new(DELETE, state.family).with(|attributes| {
         for (id, flag) in [(TUPLE_ORIGINAL, NESTED), (ID, 0), (ZONE, 0)] {
@@ -124,7 +124,7 @@ fn deletion(state: &Message) -> Message {
     })
 }
 
-/// A request that ends all states with the address at this end of this tuple.
+/// A request that removes all entries with the address at this position.
 fn sweep(address: Ipv4Addr, tuple: u16, end: u16) -> Message {
     Message::new(DELETE, IPV4).with(|attributes| {
         attributes.nested(tuple, |tuple| tuple.nested(TUPLE_IP, |ends| ends.bytes(end, &address.octets())));

@@ -1,4 +1,4 @@
-//! The members of a set, straight to and from the kernel: microseconds where the program takes milliseconds.
+//! The elements of a set over netlink: microseconds, where running `nft` takes milliseconds.
 
 use super::netlink::{Attributes, CREATE, INET, Message, NFTABLES, Socket};
 use std::io;
@@ -19,14 +19,14 @@ const KEY: u16 = 1;
 /// `NFTA_DATA_VALUE`
 const VALUE: u16 = 1;
 
-/// Makes an address a member; if it is one already, it stays one.
+/// Adds a member. Adding it again is success.
 pub(super) fn add_message(table: &str, set: &str, member: IpAddr) -> Message {
     let mut message = change(NEW_ELEMENTS, table, set, member);
     message.flags = CREATE;
     message
 }
 
-/// Takes a member out; it must be one.
+/// Removes a member, which must exist.
 pub(super) fn delete_message(table: &str, set: &str, member: IpAddr) -> Message {
     change(DELETE_ELEMENTS, table, set, member)
 }

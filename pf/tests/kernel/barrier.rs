@@ -62,7 +62,10 @@ fn without_rules_on_the_host_a_clone_reaches_only_public_addresses() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(world.control.inside(|| reaches(&format!("{}:8080", CLONES[0].1))), "the control plane calls browserd");
+    assert!(
+        world.control.inside(|| reaches(&format!("{}:8080", CLONES[0].1))),
+        "the control plane calls browserd"
+    );
     assert!(world.clones[0].inside(|| reaches(&format!("{RESOLVER}:53"))));
     assert!(world.clones[1].inside(|| reaches("10.0.0.1:80")), "a clone without the barrier is not blocked");
 }
@@ -73,7 +76,8 @@ fn the_port_for_answers_opens_no_connections() {
     let world = World::new();
     let connect = || {
         world.clones[0].inside(|| {
-            let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+            let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)
+                .expect("a socket");
             setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(1, 0)).expect("an option");
             setsockopt(&socket, sockopt::ReuseAddr, &true).expect("an option");
             bind(socket.as_raw_fd(), &SockaddrIn::new(0, 0, 0, 0, PORT)).expect("bound");
@@ -163,7 +167,8 @@ fn loading_the_barrier_is_fast_and_exact() {
     let start = Instant::now();
     replayed.inside(|| filter.load(&[]).expect("loaded"));
     println!("the barrier was loaded in {:?}", start.elapsed());
-    let list = |netns: &Netns| netns.output("/usr/sbin/nft", "-n list ruleset").replace("\t\tauto-merge\n", "");
+    let list =
+        |netns: &Netns| netns.output("/usr/sbin/nft", "-n list ruleset").replace("\t\tauto-merge\n", "");
     assert!(list(&by_nft).contains("policy drop"));
     assert_eq!(list(&by_nft), list(&replayed), "the kernel has the same rules as after nft -f");
     replayed.inside(|| filter.load(&[]).expect_err("a second load would double the rules"));

@@ -3,7 +3,9 @@
 use super::{add, address, clone, firewall};
 use crate::probe::reaches;
 use crate::world::{CLONES, World};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, sendto, socket,
+};
 use pf::ConnectionLimits;
 use pf::linux::Firewall;
 use std::collections::BTreeSet;
@@ -31,7 +33,8 @@ fn udp_flood(flows: u16) {
 
 /// Sends ICMP echo requests with many identifiers: each is a new flow.
 fn icmp_flood(flows: u16) {
-    let raw = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Icmp).expect("root");
+    let raw =
+        socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Icmp).expect("root");
     let target = SockaddrStorage::from("93.184.216.34:0".parse::<SocketAddr>().unwrap());
     for id in 1..=flows {
         let [high, low] = id.to_be_bytes();
@@ -128,7 +131,8 @@ fn closed_connections_leave_connection_tracking_within_seconds() {
     world.host.inside(|| firewall.load(&BTreeSet::new()).expect("loads"));
     add(&firewall, &world, 0);
     // The kernel's own setting keeps them for two minutes.
-    let kept = world.host.output("/usr/bin/cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait");
+    let kept =
+        world.host.output("/usr/bin/cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait");
     assert_eq!(kept.trim(), "120");
     world.clones[0].inside(|| {
         for _ in 0..20 {

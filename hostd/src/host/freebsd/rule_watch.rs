@@ -72,7 +72,11 @@ impl FreebsdState {
             Ok(None) => return,
             Ok(Some(finding)) => finding,
             Err(error) => {
-                tracing::warn!(?fact, error = crate::host::chain(&error), "PF could not be checked; the whole host is inspected");
+                tracing::warn!(
+                    ?fact,
+                    error = crate::host::chain(&error),
+                    "PF could not be checked; the whole host is inspected"
+                );
                 self.egress.watch.changed.notify_one();
                 return;
             }
@@ -114,7 +118,8 @@ impl FreebsdState {
         };
         Ok(match fact {
             Fact::Enabled => {
-                let enabled = pfctl::read_enabled(outcome.text()?).map_err(|error| self.pf_unreadable(error))?;
+                let enabled =
+                    pfctl::read_enabled(outcome.text()?).map_err(|error| self.pf_unreadable(error))?;
                 (!enabled).then_some(Finding::Disabled)
             }
             Fact::AnchorCalled => pfctl::prove_call(policy, &rules),

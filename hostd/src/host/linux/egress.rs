@@ -146,7 +146,12 @@ impl Egress {
             Ok(false) => self.proof.complete(began),
             differs => {
                 let down = self.close_links();
-                tracing::error!(?differs, by, ?down, "the clones' firewall was changed; their links are down until it is back");
+                tracing::error!(
+                    ?differs,
+                    by,
+                    ?down,
+                    "the clones' firewall was changed; their links are down until it is back"
+                );
             }
         }
     }
@@ -231,9 +236,7 @@ impl Egress {
     /// Take note of the addresses on the host's interfaces, for clones that are created from now on.
     pub(super) fn note_host_addresses(&self, all: impl Iterator<Item = IpAddr>) {
         let policy = self.firewall.policy();
-        let open = |address: &IpAddr| {
-            pf::deny::denied(*address).is_none() && !policy.networks.iter().any(|net| net.contains(address))
-        };
+        let open = |address: &IpAddr| !policy.is_closed(*address);
         let addresses: BTreeSet<IpAddr> = all.filter(open).collect();
         *self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.into_iter().collect();
     }
@@ -385,7 +388,8 @@ impl Events for RuleEvents {
     fn next(&mut self) -> Result<Next, FirewallError> {
         let change = self.watch.wait(WATCH_TIMEOUT);
         let Some(egress) = self.egress.upgrade() else { return Ok(Next::Stop) };
-        let change = change.map_err(|source| FirewallError::Kernel { doing: "reading events".into(), source })?;
+        let change =
+            change.map_err(|source| FirewallError::Kernel { doing: "reading events".into(), source })?;
         let Some(change) = change else { return Ok(Next::Continue) };
         if change.rules {
             egress.rules_changed(&change.by);

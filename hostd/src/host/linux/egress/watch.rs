@@ -59,7 +59,9 @@ pub(super) fn follow<E: Events>(
                 subscription = Some((proof.watch(), events));
                 resubscribed();
             }
-            Some(Err(error)) => tracing::error!(%error, "no subscription to the kernel's events about the firewall"),
+            Some(Err(error)) => {
+                tracing::error!(%error, "no subscription to the kernel's events about the firewall")
+            }
         }
     }
 }
