@@ -154,7 +154,7 @@ fn a_batch_waits_for_each_acknowledgement_that_it_asked_for() {
         |requests: &[Message]| vec![Reply::error(&requests[1], 0), Reply::error(&requests[2], libc::ENOENT)];
     let kernel = kernel.answering(socket.port, vec![acknowledge, refuse]);
     let acknowledged = |kind| Request { flags: NLM_F_ACK, ..request(kind) };
-    let batch = [request(16), acknowledged(1), acknowledged(2), request(17)];
+    let batch = [request(16), acknowledged(20), acknowledged(21), request(17)];
     socket.batch(&batch).unwrap();
     assert_eq!(socket.batch(&batch).unwrap_err().raw_os_error(), Some(libc::ENOENT));
     kernel.join().unwrap();
@@ -195,23 +195,24 @@ fn lost_events_are_reported_and_later_ones_are_read() {
     let send = |kind| {
         let mut bytes = Vec::new();
         encode(&Request { kind, flags: 0, body: vec![0; 8 << 10] }, 0, 0, &mut bytes);
-        socket::sendto(sender.fd.as_raw_fd(), &bytes, &NetlinkAddr::new(0, GROUP), MsgFlags::empty())
+        // The result is about the kernel's own socket, and this protocol has none. The group receives the message first.
+        let _ = socket::sendto(sender.fd.as_raw_fd(), &bytes, &NetlinkAddr::new(0, GROUP), MsgFlags::empty());
     };
-    send(20).unwrap();
+    send(20);
     let Events::Messages(messages) = events.read().unwrap() else { panic!("one event is there") };
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].kind, 20);
-    // More than any receive buffer holds. The sender is told that the group's buffers are full.
+    // More than the receive buffer holds.
     socket::setsockopt(&events.fd, sockopt::RcvBuf, &4096).unwrap();
     for _ in 0..64 {
-        let _ = send(21);
+        send(21);
     }
     let mut seen = Vec::new();
     while let found @ (Events::Lost | Events::Messages(_)) = events.read().unwrap() {
         seen.push(found);
     }
     assert!(seen.contains(&Events::Lost), "{} datagrams, none lost", seen.len());
-    send(22).unwrap();
+    send(22);
     assert!(matches!(events.read().unwrap(), Events::Messages(messages) if messages[0].kind == 22));
 }
 
