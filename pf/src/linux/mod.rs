@@ -145,12 +145,12 @@ impl Firewall {
         Ok(Proof { chains, rules, sets })
     }
 
-    /// Whether the loaded table differs from the one that was last proven. Faster than [`Firewall::prove`] and without
-    /// another process; `true` if nothing was proven yet.
-    pub fn differs(&self) -> Result<bool, FirewallError> {
+    /// Whether the loaded table differs from the last one that was proven; `None` if none was. Faster than
+    /// [`Firewall::prove`] and without another process.
+    pub fn differs(&self) -> Result<Option<bool>, FirewallError> {
         let expected = self.expected();
-        let (Some(expected), Some(found)) = (expected.as_ref(), self.read()?) else { return Ok(true) };
-        Ok(expected.difference(&found).is_some())
+        let Some(expected) = expected.as_ref() else { return Ok(None) };
+        Ok(Some(self.read()?.is_none_or(|found| expected.difference(&found).is_some())))
     }
 
     /// Translates the rules for the inside of the clones' network namespaces, see [`clone_rules`].

@@ -34,6 +34,9 @@ use watch::{Events, Next};
 /// How long the watching thread sleeps at most before it checks whether it is still needed.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// How often the rules are proven before hostd gives up because they change all the time.
+const PROOF_TRIES: usize = 5;
+
 /// The packet filter of one hostd.
 #[derive(Debug)]
 pub(super) struct Egress {
@@ -43,22 +46,16 @@ pub(super) struct Egress {
     watch_thread: Arc<AtomicBool>,
     slots: Vec<SlotNames>,
     untracked: Mutex<UntrackedSlots>,
-    /// Whether the clones' links were taken down. Whoever switches links holds the lock.
-    links: Mutex<Links>,
+    /// The clones' links were taken down and are not up again.
+    links_down: AtomicBool,
+    /// Held while links are taken down or brought up, so that the last change wins.
+    switching: Mutex<()>,
     /// The rules for the clones' own network namespaces, translated once.
     clone_filter: Mutex<Option<Arc<CloneFilter>>>,
     /// The host's addresses that no denied range contains, as of the last inspection.
     host_addresses: Mutex<Vec<IpAddr>>,
     /// Something changed that cannot wait for the timer.
     pub(super) changed: Notify,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Links {
-    /// As they were made.
-    Up,
-    /// Down until the rules are proven.
-    Down,
 }
 
 impl Egress {
@@ -93,7 +90,8 @@ impl Egress {
             watch_thread: Arc::default(),
             slots,
             untracked: Mutex::default(),
-            links: Mutex::new(Links::Up),
+            links_down: AtomicBool::new(false),
+            switching: Mutex::default(),
             clone_filter: Mutex::default(),
             host_addresses: Mutex::default(),
             changed: Notify::new(),
@@ -142,51 +140,51 @@ impl Egress {
         self.proof.changed();
         self.untracked().clear();
         let began = self.proof.begin();
-        match self.firewall.differs() {
-            Ok(false) => self.proof.complete(began),
-            differs => {
-                let down = self.close_links();
-                tracing::error!(
-                    ?differs,
-                    by,
-                    ?down,
-                    "the clones' firewall was changed; their links are down until it is back"
-                );
-            }
+        let unchanged = match self.firewall.differs() {
+            Ok(Some(differs)) => Ok(!differs),
+            // Nothing to compare with yet: hostd has just loaded the rules for the first time.
+            Ok(None) => self.firewall.prove().map(|_| true),
+            Err(error) => Err(error),
+        };
+        if matches!(unchanged, Ok(true)) {
+            return self.proof.complete(began);
         }
+        let down = self.close_links();
+        let message = "the clones' firewall was changed; their links are down until it is back";
+        tracing::error!(?unchanged, by, ?down, "{message}");
     }
 
     fn close_links(&self) -> HostResult<()> {
-        let mut links = self.links();
-        *links = Links::Down;
+        let _switching = self.switching();
+        self.links_down.store(true, Ordering::SeqCst);
         network::set_up(&self.slots, false).map(drop)
     }
 
     /// Bring the clones' links up. Connections that were made while the rules were wrong are ended first.
-    fn open_links(&self) -> HostResult<()> {
-        let mut links = self.links();
+    fn open_links(self: &Arc<Self>) -> HostResult<()> {
+        let _switching = self.switching();
         if network::any_down(&self.slots)? {
             let all: Vec<IpAddr> = self.slots.iter().flat_map(addresses).collect();
             self.firewall.end_all_connections(&all).map_err(|error| self.failed(error))?;
-            // Under the lock: a change after this waits for the lock and takes the links down.
-            if !self.proof.is_proven() {
+            // A change after this check waits for the lock and then takes the links down.
+            if !self.record_proof()? {
                 let hint = "find out who changes the rules: nft monitor";
                 let why = "the rules changed before the clones' links could come up";
                 return Err(HostError::new(HostErrorKind::NotReady, self.object(), why, hint));
             }
             network::set_up(&self.slots, true)?;
         }
-        *links = Links::Up;
+        self.links_down.store(false, Ordering::SeqCst);
         Ok(())
     }
 
     /// Whether the rules are known to be the rendered ones and the clones' links are open.
     pub(super) fn is_proven(&self) -> bool {
-        self.proof.is_proven() && *self.links() == Links::Up
+        self.proof.is_proven() && !self.links_down.load(Ordering::SeqCst)
     }
 
     pub(super) fn health(self: &Arc<Self>) -> HostResult<EgressHealth> {
-        if !self.is_proven() && (!self.prove()? || *self.links() == Links::Down) {
+        if !self.is_proven() && (!self.prove()? || self.links_down.load(Ordering::SeqCst)) {
             return Ok(EgressHealth::RulesMissing);
         }
         Ok(EgressHealth::Ok)
@@ -204,6 +202,19 @@ impl Egress {
             Err(FirewallError::Gone { .. } | FirewallError::Altered { .. }) => Ok(false),
             Err(error) => Err(self.failed(error)),
         }
+    }
+
+    /// Prove the rules until the proof is recorded. The event of hostd's own load may arrive during the first one.
+    fn record_proof(self: &Arc<Self>) -> HostResult<bool> {
+        for _ in 0..PROOF_TRIES {
+            if self.proof.is_proven() {
+                return Ok(true);
+            }
+            if !self.prove()? {
+                return Ok(false);
+            }
+        }
+        Ok(self.proof.is_proven())
     }
 
     /// Load the rules again if they are wrong, without members: the lifecycle knows who is one.
@@ -330,8 +341,8 @@ impl Egress {
         self.untracked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn links(&self) -> MutexGuard<'_, Links> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn switching(&self) -> MutexGuard<'_, ()> {
+        self.switching.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn object(&self) -> String {
