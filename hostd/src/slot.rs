@@ -320,6 +320,20 @@ impl Slots {
         self.contains(slot).then_some(slot)
     }
 
+    /// The slot of an Ethernet address as tools print it, if it belongs to a slot.
+    pub fn slot_of_mac(&self, mac: &str) -> Option<Slot> {
+        let mut bytes = [0; 6];
+        let mut parts = mac.split(':');
+        for byte in &mut bytes {
+            *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+        }
+        let [0x02, 0x0a | 0x0b, a, b, c, d] = bytes else { return None };
+        if parts.next().is_some() {
+            return None;
+        }
+        self.slot_of_address(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+    }
+
     /// The clones' networks.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> + use<> {
         [Some(IpNet::V4(self.subnet)), self.subnet6.map(IpNet::V6)].into_iter().flatten()
@@ -370,6 +384,17 @@ mod tests {
         assert_eq!(names.ip6, None);
         assert_eq!(names.mac_host.to_string(), "02:0a:0a:57:40:10");
         assert_eq!(names.mac_clone.to_string(), "02:0b:0a:57:40:10");
+        for (mac, slot) in [
+            ("02:0a:0a:57:40:10", Slot::new(1)),
+            ("02:0b:0a:57:40:10", Slot::new(1)),
+            ("02:0c:0a:57:40:10", None),
+            ("02:0a:0a:57:40:01", None),
+            ("02:0a:0a:57:40:10:00", None),
+            ("02:0a:0a:57:40", None),
+            ("", None),
+        ] {
+            assert_eq!(pool.slot_of_mac(mac), slot, "{mac}");
+        }
         assert_eq!(names.uid, 61001);
         assert_eq!(pool.gateway(), Ipv4Addr::new(10, 87, 64, 1));
         assert_eq!(pool.names(Slot::new(900).unwrap()).ip, Ipv4Addr::new(10, 87, 67, 147));

@@ -20,8 +20,11 @@ impl<H: Host> Parts<H> {
             Ok(health) => egress_alarm(*health),
             Err(error) => Some(format!("the clones' firewall cannot be put back: {}", chain(error))),
         };
+        match &alarm {
+            None => tracing::info!("the clones' firewall is in place again"),
+            Some(problem) => tracing::warn!(problem, "the clones' firewall is not repaired yet"),
+        }
         self.alarms.set("egress", alarm);
-        report("firewall", health.map(drop));
     }
 
     /// Destroy storage that was moved aside.

@@ -70,12 +70,15 @@ case "$tool $*" in
     "ps "*) say "  PID JID STAT" && say "    1   0 ILs" && if has process; then say " 4711  46 SsJ"; fi ;;
     "mount -p")
         printf '/dev/vtbd0p2\t\t/\t\t\tufs\trw\t\t1 1\n'
+        printf '%s\t%s zfs\trw\t\t0 0\n' "$parent" "$jails"
         has devfs && printf 'devfs\t\t\t%s devfs\trw\t\t0 0\n' "$jails/browsertask001/root/dev"
         true ;;
     "umount "*) drop devfs ;;
     "rctl ") has rules && get rules; true ;;
     "rctl -a "*) shift && put rules "$(for rule in "$@"; do say "$rule"; done)" ;;
     "rctl -r "*) drop rules ;;
+    "arp -an") if has arp; then sed 's/^\([^ ]*\) \(.*\)$/? (\1) at \2 on bridge72 permanent [bridge]/' "$(get arp)"; fi ;;
+    "arp -f "*) put arp "$2" ;;
     "ifconfig -a")
         say "lo0: flags=1008049<UP,LOOPBACK,RUNNING,MULTICAST,LOWER_UP> metric 0 mtu 16384"
         printf '\tinet 127.0.0.1 netmask 0xff000000\n\tgroups: lo\n'

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 /// The names under which the executable is installed.
 pub const TOOLS: &[&str] = &[
+    "arp",
     "bastille",
     "ifconfig",
     "jail",

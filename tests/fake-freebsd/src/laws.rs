@@ -120,6 +120,7 @@ impl World {
         for bridge in &mut self.interfaces {
             bridge.members.retain(|member, _| gone.iter().all(|gone| gone.id != *member));
         }
+        self.arp.retain(|_, (_, interface)| gone.iter().all(|gone| gone.id != *interface));
     }
 }
 

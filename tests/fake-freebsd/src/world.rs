@@ -34,6 +34,12 @@ pub struct World {
     pub holds: Vec<Hold>,
     /// Jails that stay dying after their end, for so many looks.
     pub lingering: BTreeMap<String, u32>,
+    /// Permanent ARP entries: Ethernet address and interface by IPv4 address.
+    pub arp: BTreeMap<String, (String, u64)>,
+    /// `ifconfig -a` tears the rows of interfaces that are made, renamed or destroyed at the same time.
+    pub tears: bool,
+    /// Interfaces that were destroyed since the last list: it may still show their first lines.
+    pub vanished: Vec<Interface>,
     /// What shall go wrong.
     pub faults: Vec<Fault>,
     /// What no caller may ever do, and was done.
@@ -167,6 +173,9 @@ pub struct Interface {
     pub description: String,
     /// A bridge's members by their numbers, and whether they are private.
     pub members: BTreeMap<u64, bool>,
+    /// It got its name since the last list, which may show it torn.
+    #[serde(default)]
+    pub moved: bool,
 }
 
 /// The packet filter.

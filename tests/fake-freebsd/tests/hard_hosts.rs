@@ -313,3 +313,75 @@ fn the_doctor_finds_a_good_host_good() {
         lab.nobody_did_wrong();
     });
 }
+
+/// `ifconfig -a` tears the rows of interfaces that come and go. Nobody else's operation may fail because of that.
+#[test]
+fn parallel_creates_and_destroys_succeed_beside_torn_lists() {
+    in_private_machine("parallel_creates_and_destroys_succeed_beside_torn_lists", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        lab.machine.change(|world| world.tears = true);
+        let before = facts(&lab);
+        for round in 0..3 {
+            let clones: Vec<Value> = std::thread::scope(|scope| {
+                let create = |number| daemon.create(&format!("torn-{round}-{number}"));
+                let running: Vec<_> = (0..10).map(|number| scope.spawn(move || create(number))).collect();
+                running.into_iter().map(|one| one.join().unwrap()).collect()
+            });
+            std::thread::scope(|scope| {
+                for clone in &clones {
+                    let destroy = || daemon.destroy(clone).unwrap_or_else(|refused| panic!("{refused:?}"));
+                    scope.spawn(destroy);
+                }
+            });
+        }
+        lab.machine.change(|world| {
+            world.vanished.clear();
+            world.interfaces.iter_mut().for_each(|interface| interface.moved = false);
+            world.tears = false;
+        });
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn an_interface_that_somebody_renamed_goes_with_its_clone() {
+    in_private_machine("an_interface_that_somebody_renamed_goes_with_its_clone", || {
+        let lab = Lab::new(&[]);
+        facts::plant_foreign(&lab);
+        let daemon = lab.ready();
+        let before = facts(&lab);
+        let clone = daemon.create("renamed");
+        lab.machine.run("ifconfig e0a_bt001 name mine0");
+        daemon.destroy(&clone).unwrap_or_else(|refused| panic!("{refused:?}\n{}", lab.log()));
+        assert!(!lab.machine.run("ifconfig -a").contains("mine0"));
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+#[test]
+fn every_slot_has_a_permanent_arp_entry_also_after_the_bridge_was_lost() {
+    in_private_machine("every_slot_has_a_permanent_arp_entry_also_after_the_bridge_was_lost", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let entries = || lab.machine.world().arp;
+        lab.until("the entries are set", || (entries().len() == 900).then_some(()));
+        assert_eq!(entries()["10.87.64.16"].0, "02:0b:0a:57:40:10");
+        let clone = daemon.create("arp");
+        let calls = lab.machine.calls();
+        let attached = calls.iter().any(|run| {
+            run.line()
+                == "ifconfig bridge72 addm e0a_bt001 private e0a_bt001 static e0a_bt001 02:0b:0a:57:40:10"
+        });
+        assert!(attached, "the bridge's entry is static");
+        daemon.destroy(&clone).unwrap();
+        lab.machine.run("ifconfig bridge72 destroy");
+        assert!(entries().is_empty());
+        lab.machine.run("ifconfig bridge create name bridge72");
+        lab.machine.run("ifconfig bridge72 inet 10.87.64.1/22 up");
+        lab.until("the entries are set again", || (entries().len() == 900).then_some(()));
+        lab.nobody_did_wrong();
+    });
+}

@@ -45,6 +45,7 @@ impl FreebsdState {
             }
             Err(error) => findings.push(failed("interfaces", error)),
         }
+        findings.push(self.arp_finding().await);
         findings.push(self.table().await);
         findings.extend(self.storage.findings().await);
         findings.push(self.template().await);
@@ -112,7 +113,7 @@ impl FreebsdState {
         let foreign: Vec<&str> = bridge
             .members
             .keys()
-            .filter(|member| self.network.slot_of(&self.slots, member).is_none())
+            .filter(|member| self.network.slot_of_name(&self.slots, member).is_none())
             .map(String::as_str)
             .collect();
         let open: Vec<&str> = bridge

@@ -85,9 +85,21 @@ pub(super) fn name_clone_end(base: u32, names: &SlotNames) -> Arguments {
     arguments([&end, "ether", &names.mac_clone.to_string(), "name", &names.epair_clone])
 }
 
-/// Add the host's end to the bridge as a private member: private members cannot reach each other.
+/// Add the host's end to the bridge as a private member: private members cannot reach each other. The bridge's entry for the
+/// clone's Ethernet address is static, so frames for it never go to a neighbour that sends with the same address.
 pub(super) fn attach(bridge: &str, names: &SlotNames) -> Arguments {
-    arguments([bridge, "addm", &names.epair_host, "private", &names.epair_host])
+    let end = names.epair_host.as_str();
+    arguments([bridge, "addm", end, "private", end, "static", end, &names.mac_clone.to_string()])
+}
+
+/// Set every slot's entry in the ARP table from a file.
+pub(super) fn set_arp(file: &Path) -> Arguments {
+    arguments(["-f", &file.to_string_lossy()])
+}
+
+/// List the ARP table by addresses.
+pub(super) fn list_arp() -> Arguments {
+    arguments(["-an"])
 }
 
 /// Destroy an interface. Of a pair this destroys both ends.

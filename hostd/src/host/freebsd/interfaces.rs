@@ -1,6 +1,10 @@
 //! The host's interfaces as `ifconfig -a` lists them.
 //!
 //! The first line of an interface and the details that hostd uses are read strictly. Other details are skipped.
+//!
+//! `ifconfig -a` reads the names first and then asks the kernel for each detail by name. If an interface is renamed or
+//! destroyed in between, its first line lacks the metric, its block ends early, and ifconfig still exits with 0 (seen on
+//! FreeBSD 14.1). Such an interface is marked as [`Interface::torn`]; the rest of the list is valid.
 
 use super::errors::{Unreadable, unreadable, whole};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +22,8 @@ pub(super) struct Interface {
     pub(super) addresses: BTreeSet<IpAddr>,
     /// A bridge's members and their flags.
     pub(super) members: BTreeMap<String, BTreeSet<String>>,
+    /// It was renamed or destroyed while it was listed: details may be missing.
+    pub(super) torn: bool,
 }
 
 /// `flags=8843<UP,BROADCAST>` → the words.
@@ -31,19 +37,21 @@ fn flags(text: &str) -> Option<BTreeSet<String>> {
     (hex && plain).then(|| words.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect())
 }
 
-/// Read the list.
-pub(super) fn read(text: &str) -> Result<Vec<Interface>, Unreadable> {
+/// Read the list. `complaints` is what ifconfig wrote to its standard error: with any, a block without a group is torn.
+pub(super) fn read(text: &str, complaints: &str) -> Result<Vec<Interface>, Unreadable> {
     let mut found: Vec<Interface> = Vec::new();
     for line in whole("ifconfig", text)?.lines() {
         if !line.starts_with('\t') {
             let begun = line.split_once(": flags=").and_then(|(name, rest)| {
                 let (given, rest) = rest.split_once(' ')?;
-                rest.starts_with("metric ").then_some((name, flags(given)?))
+                let torn = !rest.starts_with("metric ");
+                (!torn || rest.starts_with("mtu ")).then_some((name, flags(given)?, torn))
             });
-            let Some((name, given)) = begun.filter(|(name, _)| !name.is_empty()) else {
+            let Some((name, given, torn)) = begun.filter(|(name, ..)| !name.is_empty()) else {
                 return unreadable("ifconfig", line, "NAME: flags=NUMBER<WORDS> metric …");
             };
-            found.push(Interface { name: name.to_owned(), up: given.contains("UP"), ..Interface::default() });
+            let up = given.contains("UP");
+            found.push(Interface { name: name.to_owned(), up, torn, ..Interface::default() });
             continue;
         }
         let Some(interface) = found.last_mut() else {
@@ -75,6 +83,9 @@ pub(super) fn read(text: &str) -> Result<Vec<Interface>, Unreadable> {
     // Every host has a loopback interface.
     if found.is_empty() {
         return unreadable("ifconfig", text, "at least one interface");
+    }
+    if !complaints.trim().is_empty() {
+        found.iter_mut().filter(|interface| interface.groups.is_empty()).for_each(|one| one.torn = true);
     }
     Ok(found)
 }

@@ -58,10 +58,16 @@ impl FreebsdState {
         let wanted = |part| parts.contains(&part);
         // A process is attributed by its jail, so both lists are needed.
         let processes = wanted(Part::Processes) && wanted(Part::Jail);
+        let interfaces = async {
+            match only {
+                Some(names) => self.interfaces_for(names).await,
+                None => self.interfaces().await,
+            }
+        };
         let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
             when(wanted(Part::Storage), self.datasets(only)),
             when(wanted(Part::Jail), self.jails()),
-            when(wanted(Part::Network), self.interfaces()),
+            when(wanted(Part::Network), interfaces),
             when(wanted(Part::Egress), self.members()),
             when(wanted(Part::Limits), self.limits()),
             when(processes, self.processes()),
@@ -110,6 +116,7 @@ impl FreebsdState {
 
     pub(super) async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
         let lists = self.lists(parts, Some(names)).await?;
+        self.storage_is_visible(names, &lists)?;
         let mut seen = self.slot(names, &lists);
         if parts.contains(&Part::Service) {
             seen.service_ready = self.is_ready(names).await;
@@ -117,13 +124,34 @@ impl FreebsdState {
         Ok(seen)
     }
 
+    /// Check that an absent dataset is really absent. While the zpool is not imported, `zfs` reports the same for every
+    /// dataset, but then the datasets' parent is not mounted either.
+    fn storage_is_visible(&self, names: &SlotNames, lists: &HostLists) -> HostResult<()> {
+        let (Some(datasets), Some(mounts)) = (&lists.datasets, &lists.mounts) else { return Ok(()) };
+        let parent = &self.config.pool.parent_dataset;
+        if datasets.get(&names.dataset).is_some() || mounts.iter().any(|mount| mount.source == *parent) {
+            return Ok(());
+        }
+        Err(HostError::new(
+            HostErrorKind::NotReady,
+            parent,
+            format!("it is not mounted, so it is not known whether {} exists", names.dataset),
+            "import the zpool and mount the dataset: zpool import, zfs mount",
+        ))
+    }
+
     pub(super) async fn inventory(&self) -> HostResult<Inventory> {
         let snapshot = &self.config.host.snapshot;
         let template = async { Ok(self.storage.check_template(snapshot).await) };
-        let (lists, findings, template) =
-            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template)?;
+        let (lists, findings, template, unset_arp) =
+            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template, self.unset_arp())?;
         let interfaces = lists.interfaces.as_deref().unwrap_or_default();
-        let egress = self.judge(&findings, self.network.bridge(interfaces));
+        let bridge = self.network.bridge(interfaces);
+        let egress = self.judge(&findings, bridge);
+        // Without the bridge there is no network that the entries could belong to.
+        if !unset_arp.is_empty() && bridge.is_some() {
+            self.set_arp().await?;
+        }
         let mut clones = BTreeMap::new();
         for slot in self.used_slots(&lists) {
             let seen = self.slot(&self.slots.names(slot), &lists);
@@ -154,7 +182,7 @@ impl FreebsdState {
         slots.extend(lists.jails.iter().flatten().filter_map(|jail| by_name(&jail.name)));
         slots.extend(lists.limits.iter().flatten().filter_map(|(name, _)| by_name(name)));
         let interfaces = lists.interfaces.iter().flatten();
-        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(known, &interface.name)));
+        slots.extend(interfaces.filter_map(|interface| self.network.slot_of(known, interface)));
         let members = lists.members.iter().flatten();
         slots.extend(members.filter_map(|member| known.slot_of_address(member.addr())));
         for mount in lists.mounts.iter().flatten() {

@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | storage | two ZFS clones | a user property | [`super::zfs`] |
 //! | limits | RCTL rules | the jail's name | [`rctl`] |
-//! | network | epair in the bridge | the description of the host's end | [`network`], [`interfaces`] |
+//! | network | epair in the bridge | the description of the host's end | [`network`], [`interfaces`], [`arp`] |
 //! | egress | members of a PF table | the slot's address | [`egress`], [`rule_watch`] |
 //! | jail | VNET jail | its `host.hostuuid` | [`jail`], [`jails`], [`conf`], [`files`] |
 //! | service | processes of the jail | the jail's number | [`service`], [`processes`] |
@@ -19,6 +19,7 @@
 //! the last inventory is old or showed an object in it (every step fails on an existing object), and the table is not
 //! inspected after an add, because pfctl reports how many addresses it added.
 
+mod arp;
 mod checks;
 mod commands;
 mod conf;
@@ -72,6 +73,7 @@ struct FreebsdState {
 /// The tools, each found once.
 #[derive(Debug)]
 struct Toolbox {
+    arp: Tool,
     bastille: Tool,
     ifconfig: Tool,
     jail: Tool,
@@ -89,6 +91,7 @@ struct Toolbox {
 impl Toolbox {
     fn find(tools: &Tools) -> Toolbox {
         Toolbox {
+            arp: tools.find("arp"),
             bastille: tools.find("bastille"),
             ifconfig: tools.find("ifconfig"),
             jail: tools.find("jail"),
@@ -106,9 +109,22 @@ impl Toolbox {
 
     /// The tools that this configuration needs.
     fn needed(&self, driver: JailDriver) -> Vec<&Tool> {
-        let Toolbox { bastille, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount } =
-            self;
-        let mut all = vec![ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
+        let Toolbox {
+            arp,
+            bastille,
+            ifconfig,
+            jail,
+            jexec,
+            jls,
+            kill,
+            mount,
+            pfctl,
+            ps,
+            rctl,
+            sysctl,
+            umount,
+        } = self;
+        let mut all = vec![arp, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
         if driver == JailDriver::Bastille {
             all.push(bastille);
         }

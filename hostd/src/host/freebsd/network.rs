@@ -2,7 +2,8 @@
 //!
 //! The pair's number is derived from the slot, so no free number is searched and parallel creates do not collide. The
 //! host's end is a private member of the bridge, because PF does not see traffic between members. The clone's identity is
-//! in the description of the host's end. Destroying one end destroys both, even if the other is in a jail.
+//! in the description of the host's end. An end that somebody renamed is found by its Ethernet address, which is derived from
+//! the slot too. Destroying one end destroys both, even if the other is in a jail.
 
 use super::errors::{Complaint, classify, command_failed};
 use super::interfaces::{self, Interface};
@@ -11,6 +12,11 @@ use crate::api::CloneId;
 use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, Identity, ObservedNetwork};
 use crate::slot::{Slot, SlotNames, Slots};
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How often the interfaces are listed while those of the slot in question are torn.
+const LISTINGS: u32 = 5;
+const LISTING_PAUSE: Duration = Duration::from_millis(20);
 
 /// The names of the slots' interfaces.
 #[derive(Debug, Clone)]
@@ -27,8 +33,16 @@ impl PairNames {
         [names.epair_host.clone(), format!("{pair}a"), names.epair_clone.clone(), format!("{pair}b")]
     }
 
-    /// The slot an interface belongs to.
-    pub(super) fn slot_of(&self, slots: &Slots, name: &str) -> Option<Slot> {
+    /// The slot an interface belongs to, by its name or by its Ethernet address.
+    pub(super) fn slot_of(&self, slots: &Slots, interface: &Interface) -> Option<Slot> {
+        self.slot_of_name(slots, &interface.name).or_else(|| {
+            let ether = interface.ether.as_deref().filter(|_| interface.groups.contains("epair"))?;
+            slots.slot_of_mac(ether)
+        })
+    }
+
+    /// The slot whose interface has this name.
+    pub(super) fn slot_of_name(&self, slots: &Slots, name: &str) -> Option<Slot> {
         if name.starts_with("e0a_") || name.starts_with("e0b_") {
             return slots.slot_of_interface(name);
         }
@@ -42,10 +56,17 @@ impl PairNames {
         all.iter().find(|interface| interface.name == self.bridge)
     }
 
-    /// A slot's interfaces, in the order in which they are to be destroyed.
+    /// A slot's interfaces, in the order in which they are to be destroyed. Renamed ends come last.
     fn of<'a>(&self, all: &'a [Interface], names: &SlotNames) -> Vec<&'a Interface> {
         let known = self.names(names);
-        known.iter().flat_map(|name| all.iter().filter(move |found| found.name == *name)).collect()
+        let macs = [names.mac_host.to_string(), names.mac_clone.to_string()];
+        let renamed = |found: &&Interface| {
+            !known.contains(&found.name)
+                && found.groups.contains("epair")
+                && found.ether.as_ref().is_some_and(|ether| macs.contains(ether))
+        };
+        let named = known.iter().flat_map(|name| all.iter().filter(move |found| found.name == *name));
+        named.chain(all.iter().filter(renamed)).collect()
     }
 
     /// A slot's network, for the lifecycle.
@@ -63,6 +84,7 @@ impl PairNames {
             .unwrap_or(Identity::Unmarked);
         let member = self.bridge(all).and_then(|bridge| bridge.members.get(&names.epair_host));
         let complete = first.name == names.epair_host
+            && !first.torn
             && first.up
             && first.ether.as_deref() == Some(names.mac_host.to_string().as_str())
             && member.is_some_and(|flags| flags.contains("PRIVATE"))
@@ -73,7 +95,8 @@ impl PairNames {
 }
 
 fn identity(interface: &Interface) -> Identity {
-    if !interface.groups.contains("epair") {
+    // The group of a torn interface may not have been printed.
+    if !interface.torn && !interface.groups.contains("epair") {
         return Identity::Foreign(format!(
             "{} is no pair of own: it is another kind of interface",
             interface.name
@@ -98,12 +121,27 @@ enum Made {
 }
 
 impl FreebsdState {
+    /// List the interfaces. Other clones' interfaces may be torn: their own operations inspect them.
     pub(super) async fn interfaces(&self) -> HostResult<Vec<Interface>> {
         let outcome = self.tools.ifconfig.with(commands::list_interfaces()).run().await?;
         if !outcome.success() {
             return Err(command_failed("interfaces", &outcome, "run `ifconfig -a` by hand"));
         }
-        Ok(interfaces::read(outcome.text()?)?)
+        Ok(interfaces::read(outcome.text()?, &outcome.stderr)?)
+    }
+
+    /// List the interfaces until those of this slot are whole. An interface is torn only while it is being renamed or
+    /// destroyed, so a few attempts are enough. After the last one the interface counts as incomplete.
+    pub(super) async fn interfaces_for(&self, names: &SlotNames) -> HostResult<Vec<Interface>> {
+        let mut all = self.interfaces().await?;
+        for _ in 1..LISTINGS {
+            if !self.network.of(&all, names).iter().any(|interface| interface.torn) {
+                break;
+            }
+            tokio::time::sleep(LISTING_PAUSE).await;
+            all = self.interfaces().await?;
+        }
+        Ok(all)
     }
 
     /// Create the pair. Leftovers of the slot without another clone's mark are destroyed first.
@@ -112,7 +150,7 @@ impl FreebsdState {
             Made::Yes => return Ok(()),
             Made::InTheWay(error) => error,
         };
-        let all = self.interfaces().await?;
+        let all = self.interfaces_for(&spec.names).await?;
         match self.network.observed(&all, &spec.names) {
             Some(ObservedNetwork { identity: Identity::Clone(id), complete: true })
                 if id == spec.clone_id =>
@@ -161,7 +199,7 @@ impl FreebsdState {
 
     /// Remove the pair, also a half-made one. An absent pair is success; a foreign interface of that name is left alone.
     pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
-        let all = self.interfaces().await?;
+        let all = self.interfaces_for(names).await?;
         match self.network.observed(&all, names) {
             None => Ok(()),
             Some(ObservedNetwork { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),

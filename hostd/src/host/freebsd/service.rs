@@ -231,13 +231,24 @@ async fn raw_cdp(address: SocketAddr, timeout: Duration) -> Option<String> {
     struct Version {
         web_socket_debugger_url: String,
     }
-    let answer = converse(address, "/json/version", timeout, |_| false).await.ok()?;
+    let answer = converse(address, "/json/version", timeout, is_whole).await.ok()?;
     let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &answer[end + 4..])?;
     let said: Version = serde_json::from_slice(body).ok().filter(|_| status(&answer) == Some(200))?;
     cdp_endpoint(address, &said.web_socket_debugger_url)
 }
 
+/// Whether a response has its whole body, as its header says.
+fn is_whole(answer: &[u8]) -> bool {
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let header = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+    let length = header.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    length.is_some_and(|length: usize| answer.len() >= (end + 4).saturating_add(length))
+}
+
 /// One HTTP request; reads the response until `enough`. The clone is not trusted, so size and time are bounded.
+///
+/// hostd resets the connection (a linger time of zero) and does not let browserd close it first. A connection that the jail
+/// closed first would stay in TIME_WAIT there and keep a stopped jail dying, and its dataset busy, for a minute.
 async fn converse(
     address: SocketAddr,
     path: &str,
@@ -246,7 +257,8 @@ async fn converse(
 ) -> std::io::Result<Vec<u8>> {
     let talk = async {
         let mut stream = TcpStream::connect(address).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.set_zero_linger()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = vec![0; ANSWER];
         let mut length = 0;
@@ -293,6 +305,36 @@ mod tests {
         ] {
             assert_eq!(status(other), None, "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_response_is_whole_when_its_body_is() {
+        for (answer, whole) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", true),
+            ("HTTP/1.1 200 OK\r\ncontent-length:2\r\n\r\n{}x", true),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n{}", false),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0", false),
+        ] {
+            assert_eq!(is_whole(answer.as_bytes()), whole, "{answer:?}");
+        }
+    }
+
+    /// The server sees a reset: its side of the connection is gone at once, without TIME_WAIT.
+    #[tokio::test]
+    async fn a_connection_to_the_clone_is_reset_by_hostd() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = tokio::spawn(async move { ask(address, "/readyz", REQUEST_TIMEOUT).await });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 512];
+        let length = stream.read(&mut request).await.unwrap();
+        assert!(!String::from_utf8_lossy(&request[..length]).contains("close"), "browserd keeps it open");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        assert_eq!(asked.await.unwrap().unwrap(), 200);
+        let error = stream.read(&mut request).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
 
     #[test]

@@ -19,6 +19,10 @@ pub(super) fn run(fake: &Fake, arguments: &[String], caller: Caller) -> Said {
             words = rest.to_vec();
         }
         match &words[..] {
+            [] | ["-a"] if world.tears => {
+                let (out, err) = show::all_torn(world, jid);
+                Said { out, err, code: 0 }
+            }
             [] | ["-a"] => Said::out(show::all(world, jid)),
             ["-l"] => Said::out(show::names(world, jid)),
             ["-g", group] => Said::out(show::group(world, jid, group)),
@@ -102,6 +106,7 @@ fn create(world: &mut World, jid: u32, name: &str) -> Result<String, Said> {
             jid,
             group: group.to_owned(),
             grouped: newest - place as u64,
+            moved: true,
             ether: hardware.clone(),
             hardware,
             ..Interface::default()
@@ -134,8 +139,11 @@ fn one(
             if found.group == "lo" || found.group.is_empty() {
                 return Err(Said::err(1, "ifconfig: SIOCIFDESTROY: Invalid argument\n"));
             }
-            let id = found.id;
+            let (id, copy) = (found.id, found.clone());
             world.remove_interface(id);
+            if world.tears {
+                world.vanished.push(copy);
+            }
             Ok(rest.len())
         }
         ("name", Some(new)) => {
@@ -147,7 +155,8 @@ fn one(
             if world.interface(jid, new).is_some() {
                 return failed("File exists");
             }
-            interface(world, jid, name).name = new.to_owned();
+            let renamed = interface(world, jid, name);
+            (renamed.name, renamed.moved) = (new.to_owned(), true);
             // The last name is told, and only that.
             *name = new.to_owned();
             said.out = format!("{new}\n");
@@ -206,6 +215,13 @@ fn one(
             bridge(world, jid, name, verb, member)?;
             Ok(1)
         }
+        ("static", Some(member)) => {
+            bridge(world, jid, name, verb, member)?;
+            match rest.get(1) {
+                Some(address) if address.split(':').count() == 6 => Ok(2),
+                _ => unknown(world),
+            }
+        }
         ("alias", _) => Ok(0),
         _ => unknown(world),
     }
@@ -233,6 +249,7 @@ fn bridge(world: &mut World, jid: u32, name: &str, verb: &str, member: &str) -> 
     let request = match verb {
         "addm" => "BRDGADD",
         "deletem" => "BRDGDEL",
+        "static" => "BRDGSADDR",
         _ => "BRDGGIFFLGS",
     };
     let failed = |why: &str| Err(Said::err(1, format!("ifconfig: {request} {member}: {why}\n")));
@@ -253,6 +270,8 @@ fn bridge(world: &mut World, jid: u32, name: &str, verb: &str, member: &str) -> 
             Some(_) => {}
             None => return failed("No such file or directory"),
         },
+        "static" if members.contains_key(&id) => {}
+        "static" => return failed("No such file or directory"),
         _ => match members.get_mut(&id) {
             Some(private) => *private = verb == "private",
             None => return failed("No such file or directory"),

@@ -23,6 +23,33 @@ pub(super) fn all(world: &World, jid: u32) -> String {
     of(world, jid).map(|interface| one(world, interface)).collect()
 }
 
+/// The list of a host whose interfaces come and go while it is printed, and what ifconfig complains about.
+///
+/// ifconfig asks for each detail by a name that may be another one by now: every second row of an interface that moved
+/// since the last list lacks the metric and ends after the Ethernet address, and the exit code is 0 all the same.
+pub(super) fn all_torn(world: &mut World, jid: u32) -> (String, String) {
+    let mut complaints = String::new();
+    let mut torn = |text: String| {
+        complaints.push_str("ifconfig: ioctl(SIOCGIFINFO_IN6): Device not configured\n");
+        let text = text.replacen(" metric 0 mtu", " mtu", 1);
+        let end = text.find("\tether ").and_then(|at| Some(at + text[at..].find('\n')? + 1));
+        text[..end.unwrap_or(text.len())].to_owned()
+    };
+    let mut list = String::new();
+    let mut chance = world.new_id();
+    for interface in of(world, jid) {
+        let text = one(world, interface);
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        list.push_str(&if interface.moved && chance >> 63 == 1 { torn(text) } else { text });
+    }
+    for interface in world.vanished.iter().filter(|interface| interface.jid == jid) {
+        list.push_str(&torn(one(world, interface)));
+    }
+    world.vanished.clear();
+    world.interfaces.iter_mut().for_each(|interface| interface.moved = false);
+    (list, complaints)
+}
+
 fn flags(world: &World, interface: &Interface) -> String {
     let bridged = world.interfaces.iter().any(|bridge| bridge.members.contains_key(&interface.id));
     let (mut bits, mut words) = (0x0100_8802_u32, Vec::new());

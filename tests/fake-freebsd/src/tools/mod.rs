@@ -1,5 +1,6 @@
 //! The tools, each by its name.
 
+mod arp;
 mod bastille;
 mod command;
 mod ifconfig;
@@ -21,6 +22,7 @@ use crate::fake::{Caller, Fake, Said};
 /// Run a tool, from the host or inside a jail.
 pub(crate) fn run(fake: &Fake, name: &str, arguments: &[String], caller: Caller) -> Said {
     match name {
+        "arp" => arp::run(fake, arguments),
         "bastille" => bastille::run(fake, arguments, caller),
         "ifconfig" => ifconfig::run(fake, arguments, caller),
         "jail" => jail::run(fake, arguments),

@@ -33,7 +33,7 @@ proptest! {
     #[test]
     fn damage_is_an_error_and_never_a_panic(text in damaged()) {
         let _ = jails::read(&text);
-        let _ = interfaces::read(&text);
+        let _ = interfaces::read(&text, "");
         let _ = rctl::read(&text);
         let _ = classify(&text);
         let _ = conf::clone_id(&text);
@@ -50,7 +50,7 @@ proptest! {
     #[test]
     fn arbitrary_text_causes_no_panic(text in ".{0,300}") {
         let _ = jails::read(&text);
-        let _ = interfaces::read(&text);
+        let _ = interfaces::read(&text, "");
         let _ = rctl::read(&text);
         let _ = processes::read(&text);
         let _ = mounts::read(&text, Path::new("/usr"));
@@ -62,7 +62,7 @@ proptest! {
         let whole = pair(Some("hostd:x"), PRIVATE);
         let cut = &whole[..whole.len() - at.min(whole.len() - 1)];
         if !cut.ends_with('\n') {
-            prop_assert!(interfaces::read(cut).is_err());
+            prop_assert!(interfaces::read(cut, "").is_err());
         }
     }
 }

@@ -12,19 +12,20 @@ fn every_recorded_list_of_interfaces_is_read() {
         if !run.stdout.contains(": flags=") {
             continue;
         }
-        let found = interfaces::read(&run.stdout).unwrap_or_else(|error| panic!("{}: {error}", run.command));
+        let found = interfaces::read(&run.stdout, &run.stderr)
+            .unwrap_or_else(|error| panic!("{}: {error}", run.command));
         let headers = run.stdout.lines().filter(|line| line.contains(": flags=") && !line.starts_with('\t'));
         assert_eq!(found.len(), headers.count(), "{}", run.command);
         read += 1;
     }
     assert!(read >= 3, "{read} were recorded");
-    let bridge = interfaces::read(&recorded("ifconfig bridge72").stdout).unwrap().remove(0);
+    let bridge = interfaces::read(&recorded("ifconfig bridge72").stdout, "").unwrap().remove(0);
     assert_eq!(bridge.name, "bridge72");
     assert!(bridge.up && bridge.groups.contains("bridge"));
     assert!(bridge.addresses.contains(&[192, 168, 72, 1].into()));
     assert_eq!(bridge.members.keys().collect::<Vec<_>>(), ["e0a_vj"]);
     assert!(!bridge.members["e0a_vj"].contains("PRIVATE") && bridge.members["e0a_vj"].contains("LEARNING"));
-    let end = interfaces::read(&recorded("ifconfig e0a_vj").stdout).unwrap().remove(0);
+    let end = interfaces::read(&recorded("ifconfig e0a_vj").stdout, "").unwrap().remove(0);
     assert_eq!(end.ether.as_deref(), Some("02:e4:98:65:ca:0a"));
     assert_eq!(end.description, None);
 }
@@ -46,7 +47,7 @@ pub(super) const PRIVATE: &str = "flags=943<LEARNING,DISCOVER,PRIVATE,AUTOEDGE,A
 #[test]
 fn a_pair_is_complete_if_it_is_up_private_and_named() {
     let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
-    let seen = |text: &str| plan.observed(&interfaces::read(text).unwrap(), &names());
+    let seen = |text: &str| plan.observed(&interfaces::read(text, "").unwrap(), &names());
     let mark = format!("hostd:{}", id('a'));
     let whole = pair(Some(&mark), PRIVATE);
     let found = seen(&whole).unwrap();
@@ -72,7 +73,7 @@ fn a_pair_is_complete_if_it_is_up_private_and_named() {
     let tap = whole.replace("groups: epair", "groups: tap");
     assert!(matches!(seen(&tap).unwrap().identity, Identity::Foreign(_)));
     assert_eq!(
-        plan.observed(&interfaces::read(&recorded("ifconfig bridge72").stdout).unwrap(), &names()),
+        plan.observed(&interfaces::read(&recorded("ifconfig bridge72").stdout, "").unwrap(), &names()),
         None
     );
 }
@@ -96,6 +97,51 @@ fn interface_names_are_mapped_to_slots() {
         ("e0a_browser", None),
         ("bridge72", None),
     ] {
-        assert_eq!(plan.slot_of(&slots, name), slot, "{name}");
+        assert_eq!(plan.slot_of_name(&slots, name), slot, "{name}");
     }
+}
+
+/// Two torn listings as recorded: the host's end lost its metric, the clone's end appears under its first name.
+const TORN: [&str; 2] = [
+    "e0a_bt001: flags=1008842<BROADCAST,RUNNING,SIMPLEX,MULTICAST,LOWER_UP> mtu 1500\n\
+     \tdescription: hostd:MARK\n\toptions=8<VLAN_MTU>\n\tether 02:90:2f:11:b2:0a\n",
+    "e0a_bt001: flags=1008842<BROADCAST,RUNNING,SIMPLEX,MULTICAST,LOWER_UP> metric 0 mtu 1500\n\
+     \toptions=8<VLAN_MTU>\n\tether 02:69:2f:10:58:0a\n",
+];
+
+#[test]
+fn a_torn_interface_is_incomplete_and_never_foreign() {
+    let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
+    let whole = recorded("ifconfig bridge72").stdout;
+    let complaint = "ifconfig: ioctl(SIOCGIFINFO_IN6): Device not configured\n";
+    for (torn, expected) in TORN.iter().zip([Identity::Clone(id('a')), Identity::Unmarked]) {
+        let text = format!("{whole}{}", torn.replace("MARK", id('a').as_str()));
+        let all = interfaces::read(&text, complaint).unwrap();
+        assert_eq!(all.len(), 2, "the rest of the list is read");
+        assert!(!all[0].torn && all[1].torn, "{all:?}");
+        let observed = plan.observed(&all, &names()).unwrap();
+        assert!(!observed.complete);
+        assert_eq!(observed.identity, expected);
+    }
+    // Without a complaint an interface without a group is of another kind.
+    let all = interfaces::read(&format!("{whole}{}", TORN[1]), "").unwrap();
+    assert!(matches!(plan.observed(&all, &names()).unwrap().identity, Identity::Foreign(_)));
+    // A line that is no first line of an interface stays an error.
+    let broken = TORN[0].replace(" mtu 1500", "");
+    assert!(interfaces::read(&format!("{whole}{broken}"), complaint).is_err());
+}
+
+#[test]
+fn a_renamed_end_is_found_by_its_ethernet_address() {
+    let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
+    let mark = format!("hostd:{}", id('a'));
+    let renamed = pair(Some(&mark), PRIVATE).replace("e0a_bt001", "mine0");
+    let all = interfaces::read(&renamed, "").unwrap();
+    let observed = plan.observed(&all, &names()).unwrap();
+    assert_eq!(observed.identity, Identity::Clone(id('a')));
+    assert!(!observed.complete, "it has another name");
+    assert_eq!(all.iter().find_map(|one| plan.slot_of(&slots(), one)), Slot::new(1));
+    let foreign = renamed.replace(&mark, "my own");
+    let observed = plan.observed(&interfaces::read(&foreign, "").unwrap(), &names()).unwrap();
+    assert!(matches!(observed.identity, Identity::Foreign(_)), "somebody else's interface with this address");
 }
