@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const NOBODY: u32 = 65534;
 const FORBIDDEN: [&str; 8] = [
@@ -114,7 +114,7 @@ fn no_forbidden_packet_passes_while_the_hosts_rules_come_and_go() {
         for _ in 0..10 {
             world.host.inside(|| rules.load(&BTreeSet::new()).expect("loads"));
             world.host.nft("flush ruleset");
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(100));
         }
         stop.store(true, Ordering::Relaxed);
         storm.join().expect("the storm ends")
@@ -164,9 +164,19 @@ fn loading_the_barrier_is_fast_and_exact() {
     std::fs::write(&file, text).expect("written");
     by_nft.nft(&format!("-f {}", file.display()));
     std::fs::remove_file(&file).expect("removed");
-    let start = Instant::now();
     replayed.inside(|| filter.load(&[]).expect("loaded"));
-    println!("the barrier was loaded in {:?}", start.elapsed());
+    let mut times: Vec<Duration> = (0..20)
+        .map(|_| {
+            let fresh = Netns::new();
+            fresh.inside(|| {
+                let start = Instant::now();
+                filter.load(&[]).expect("loaded");
+                start.elapsed()
+            })
+        })
+        .collect();
+    times.sort();
+    println!("the barrier is loaded in {:?} at best, {:?} in the median", times[0], times[10]);
     let list =
         |netns: &Netns| netns.output("/usr/sbin/nft", "-n list ruleset").replace("\t\tauto-merge\n", "");
     assert!(list(&by_nft).contains("policy drop"));
