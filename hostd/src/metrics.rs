@@ -335,6 +335,21 @@ mod tests {
     use crate::api::PoolMember;
 
     #[test]
+    fn refused_packets_are_counted_on_when_the_packet_filter_starts_again() {
+        let metrics = Metrics::new();
+        for (rate, count) in [(5, 0), (7, 2), (7, 2), (1, 0)] {
+            metrics.set_egress_refused(RefusedPackets { rate, count });
+        }
+        let text = metrics.text();
+        for line in [
+            "hostd_egress_refused_packets_total{limit=\"new_connections\"} 8",
+            "hostd_egress_refused_packets_total{limit=\"open_connections\"} 2",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
     fn every_metric_appears_with_its_labels() {
         let metrics = Metrics::new();
         metrics.operation(Method::Create, "ok");
