@@ -22,6 +22,13 @@ pub struct Slot {
     pub ip6: Option<Ipv6Addr>,
 }
 
+impl Slot {
+    /// The clone's addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        [Some(IpAddr::V4(self.ip)), self.ip6.map(IpAddr::V6)].into_iter().flatten()
+    }
+}
+
 /// How many connections one clone may have and open. It protects the host's connection tracking, which all share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -84,7 +84,7 @@ impl CloneFilter {
     pub fn load(&self, host: &[IpAddr]) -> io::Result<()> {
         let own = host.iter().map(|address| {
             let set = if address.is_ipv4() { HOST4 } else { HOST6 };
-            sets::add_message(TABLE_NAME, set, *address)
+            sets::add_message(TABLE_NAME, set, &sets::address_key(*address))
         });
         let messages: Vec<Message> = self.messages.iter().cloned().chain(own).collect();
         Socket::open()?.transaction(&messages)

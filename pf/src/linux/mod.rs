@@ -181,7 +181,9 @@ impl Firewall {
         self.check_slots(clone)?;
         let messages: Vec<_> = clone
             .iter()
-            .map(|member| sets::add_message(&self.policy.table, self.set_of(*member), *member))
+            .map(|member| {
+                sets::add_message(&self.policy.table, self.set_of(*member), &sets::address_key(*member))
+            })
             .collect();
         self.sockets
             .with(|socket| socket.transaction(&messages))
@@ -193,15 +195,17 @@ impl Firewall {
     pub fn remove(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
         self.check_slots(clone)?;
         let failed = |error| self.failed(format!("removing {clone:?} from {}", self.policy.set), error);
-        // Each is added before it is removed, so that an absent member is success. A failed transaction would make the
-        // kernel wait for all processors, about a hundred times as long.
-        let messages: Vec<_> = clone
-            .iter()
-            .flat_map(|member| {
-                let (table, set) = (&self.policy.table, self.set_of(*member));
-                [sets::add_message(table, set, *member), sets::delete_message(table, set, *member)]
-            })
-            .collect();
+        let table = &self.policy.table;
+        let addresses = clone.iter().flat_map(|member| {
+            sets::remove_messages(table, self.set_of(*member), &sets::address_key(*member))
+        });
+        // What the kernel has counted of the clone goes too.
+        let links = self.policy.slots.iter().filter(|slot| slot.addresses().any(|own| clone.contains(&own)));
+        let counts = links.flat_map(|slot| {
+            let key = sets::interface_key(&slot.interface);
+            nftables::LIMIT_SETS.into_iter().flat_map(move |set| sets::remove_messages(table, set, &key))
+        });
+        let messages: Vec<_> = addresses.chain(counts).collect();
         match self.sockets.with(|socket| socket.transaction(&messages)) {
             // Without the set there are no members.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),

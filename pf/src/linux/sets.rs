@@ -19,29 +19,42 @@ const KEY: u16 = 1;
 /// `NFTA_DATA_VALUE`
 const VALUE: u16 = 1;
 
-/// Adds a member. Adding it again is success.
-pub(super) fn add_message(table: &str, set: &str, member: IpAddr) -> Message {
-    let mut message = change(NEW_ELEMENTS, table, set, member);
+/// Adds an element. Adding it again is success.
+pub(super) fn add_message(table: &str, set: &str, key: &[u8]) -> Message {
+    let mut message = change(NEW_ELEMENTS, table, set, key);
     message.flags = CREATE;
     message
 }
 
-/// Removes a member, which must exist.
-pub(super) fn delete_message(table: &str, set: &str, member: IpAddr) -> Message {
-    change(DELETE_ELEMENTS, table, set, member)
+/// Removes an element. An absent one is success, because it is added before: a failed transaction would make the kernel
+/// wait for all processors, about a hundred times as long.
+pub(super) fn remove_messages(table: &str, set: &str, key: &[u8]) -> [Message; 2] {
+    [add_message(table, set, key), change(DELETE_ELEMENTS, table, set, key)]
 }
 
-fn change(kind: u16, table: &str, set: &str, member: IpAddr) -> Message {
+/// The key of an address.
+pub(super) fn address_key(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// The key of an interface name: `IFNAMSIZ` bytes, padded with zeroes.
+pub(super) fn interface_key(name: &str) -> [u8; libc::IFNAMSIZ] {
+    let mut key = [0; libc::IFNAMSIZ];
+    for (to, from) in key.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    key
+}
+
+fn change(kind: u16, table: &str, set: &str, key: &[u8]) -> Message {
     Message::new(kind, INET).with(|attributes| {
         attributes.text(LIST_TABLE, table);
         attributes.text(LIST_SET, set);
         attributes.nested(LIST_ELEMENTS, |list| {
-            list.nested(ELEMENT, |element| {
-                element.nested(KEY, |key| match member {
-                    IpAddr::V4(v4) => key.bytes(VALUE, &v4.octets()),
-                    IpAddr::V6(v6) => key.bytes(VALUE, &v6.octets()),
-                });
-            });
+            list.nested(ELEMENT, |element| element.nested(KEY, |value| value.bytes(VALUE, key)));
         });
     })
 }

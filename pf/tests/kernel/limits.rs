@@ -83,6 +83,20 @@ fn a_clone_cannot_have_more_connections_than_its_limit() {
     // What it ends, it may open again.
     world.host.inside(|| firewall.end_connections(&clone(0)).expect("ended"));
     assert!((0..5).any(|_| world.clones[0].inside(|| reaches("93.184.216.34:80"))));
+
+    // Nothing of what was counted is left when it is removed.
+    let counted = |link: &str| {
+        let sets = ["connection_rate", "connection_count"];
+        sets.map(|set| {
+            world.host.output("/usr/sbin/nft", &format!("list set inet hostd {set}")).contains(link)
+        })
+    };
+    assert_eq!((counted(CLONES[0].0), counted(CLONES[1].0)), ([true; 2], [true; 2]));
+    for _ in 0..2 {
+        world.host.inside(|| firewall.remove(&clone(0)).expect("removed, and again"));
+        assert_eq!((counted(CLONES[0].0), counted(CLONES[1].0)), ([false; 2], [true; 2]));
+    }
+    world.host.inside(|| firewall.prove().expect("as rendered"));
 }
 
 #[test]
