@@ -569,7 +569,7 @@ fn members_change_concurrently_while_rules_are_verified() {
                 });
             });
         }
-        scope.spawn(|| netns.inside(|| (0..10).for_each(|_| drop(firewall.prove().expect("verified")))));
+        scope.spawn(|| netns.inside(|| (0..10).for_each(|_| _ = firewall.prove().expect("verified"))));
     });
     let members = netns.inside(|| firewall.members().expect("readable"));
     assert_eq!(members.len(), usize::from(CLONES) * 2);
