@@ -1,6 +1,7 @@
 //! Prometheus metrics. No tenant or clone name is ever a label.
 
 use crate::api::{CloneState, Flavor, Launch, Method, PoolStatus, ReapReason};
+use crate::host::RefusedPackets;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -10,6 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Labels with fixed values, so that a lookup does not allocate.
 type Word = &'static str;
@@ -72,6 +74,9 @@ pub struct Metrics {
     pool_refill: Histogram,
     reconcile: Histogram,
     egress_ok: Gauge,
+    egress_refused: Family<LimitLabel, Counter>,
+    /// What the packet filter's counters showed last. They restart when the rules are loaded again.
+    egress_refused_last: Mutex<RefusedPackets>,
     connections: Gauge,
     operations_under_way: Gauge,
 }
@@ -104,6 +109,8 @@ impl Metrics {
             pool_refill: stage_histogram(),
             reconcile: Histogram::new([0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0]),
             egress_ok: Gauge::default(),
+            egress_refused: Family::default(),
+            egress_refused_last: Mutex::default(),
             connections: Gauge::default(),
             operations_under_way: Gauge::default(),
         };
@@ -113,6 +120,9 @@ impl Metrics {
         }
         for reason in ReapReason::ALL {
             let _ = metrics.reaped.get_or_create(&ReasonLabel { reason: reason.word() });
+        }
+        for limit in ["new_connections", "open_connections"] {
+            let _ = metrics.egress_refused.get_or_create(&LimitLabel { limit });
         }
         for result in ["hit", "empty", "unfit"] {
             let _ = metrics.pool_claims.get_or_create(&ResultLabel { result });
@@ -207,6 +217,11 @@ impl Metrics {
             "1 when the firewall is as it should be",
             self.egress_ok.clone(),
         );
+        registry.register(
+            "hostd_egress_refused_packets",
+            "Packets refused because their clone reached a limit of connections, by limit",
+            self.egress_refused.clone(),
+        );
         registry.register("hostd_connections", "Open connections", self.connections.clone());
         self
     }
@@ -254,6 +269,18 @@ impl Metrics {
             let count = counts.get(&state).copied().unwrap_or(0);
             self.clones.get_or_create(&StateLabel { state: state.word() }).set(signed(count));
         }
+    }
+
+    /// What the packet filter's counters of refused packets show now.
+    pub fn set_egress_refused(&self, now: RefusedPackets) {
+        let mut last = self.egress_refused_last.lock().unwrap_or_else(PoisonError::into_inner);
+        for (limit, now, last) in
+            [("new_connections", now.rate, last.rate), ("open_connections", now.count, last.count)]
+        {
+            let more = if now >= last { now - last } else { now };
+            self.egress_refused.get_or_create(&LimitLabel { limit }).inc_by(more);
+        }
+        *last = now;
     }
 
     /// How many clones can still be created.
@@ -330,6 +357,21 @@ fn signed(count: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::api::PoolMember;
+
+    #[test]
+    fn refused_packets_are_counted_on_when_the_packet_filter_starts_again() {
+        let metrics = Metrics::new();
+        for (rate, count) in [(5, 0), (7, 2), (7, 2), (1, 0)] {
+            metrics.set_egress_refused(RefusedPackets { rate, count });
+        }
+        let text = metrics.text();
+        for line in [
+            "hostd_egress_refused_packets_total{limit=\"new_connections\"} 8",
+            "hostd_egress_refused_packets_total{limit=\"open_connections\"} 2",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
 
     #[test]
     fn every_metric_appears_with_its_labels() {

@@ -13,6 +13,8 @@ use hostd::api::{CloneInfo, DestroyParams, EgressHealth, StatusParams};
 use lab::{
     LIMIT, Lab, PORT, PUBLIC, PUBLIC6, Page, in_private_machine, reaches, resolve, resolves, run, serve,
 };
+use pf::linux::Firewall;
+use pf::{Policy, PolicySpec};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -178,6 +180,73 @@ fn a_clone_reaches_the_public_and_nothing_else() {
                 let (name, clone_id) = (clone.name, clone.clone_id.unwrap());
                 client.destroy(DestroyParams::new(name, clone_id)).await.unwrap();
             }
+            daemon.stop().await;
+        });
+    });
+}
+
+/// hostd does not run and the host has no rules: only the rules in the clone's own network namespace are left.
+#[test]
+fn a_clone_stays_confined_while_hostd_is_stopped_and_the_rules_are_gone() {
+    in_private_machine("a_clone_stays_confined_while_hostd_is_stopped_and_the_rules_are_gone", |lab| {
+        for address in DENIED {
+            let prefix = if ip(address).is_ipv4() { 32 } else { 128 };
+            run(&format!("ip -n internet addr add {address}/{prefix} dev lo"));
+        }
+        // Without rules there is no address translation.
+        run("ip -n internet route add 10.87.64.0/22 via 198.51.100.1");
+        run("ip -n internet -6 route add fd87:64::/64 via 2001:db8::1");
+        serve(HOST, SocketAddr::new(ip("::"), PORT));
+        let home = home(lab);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (daemon, clone) = runtime.block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let made = client.create(create("one")).await;
+            (daemon, made.unwrap_or_else(|e| panic!("{e:?}\n{}", home.log())).clone)
+        });
+        let inside = namespace(&home, &clone);
+        runtime.block_on(until("the clone reaches the public", async || {
+            reaches(&inside, ip(PUBLIC), PORT, PATIENCE)
+        }));
+
+        daemon.signal(nix::sys::signal::Signal::SIGSTOP);
+        run("nft flush ruleset");
+        // Another program's rules keep connection tracking on.
+        run("nft add table inet other");
+        run("nft add chain inet other forward { type filter hook forward priority 0 ; }");
+        run("nft add rule inet other forward ct state established accept");
+        let mut forbidden: Vec<IpAddr> = DENIED.iter().map(|address| ip(address)).collect();
+        forbidden.extend([ip("198.51.100.1"), ip("2001:db8::1"), ip("10.87.64.1"), ip("fd87:64::1")]);
+        assert_eq!(reached(Path::new(HOST), &forbidden), forbidden, "the probes themselves work");
+        assert!(
+            reaches(&inside, ip(PUBLIC), PORT, PATIENCE),
+            "the link is up and nothing on the host filters"
+        );
+        assert_eq!(reached(&inside, &forbidden), [] as [IpAddr; 0]);
+
+        // A connection that was made without rules does not survive their return.
+        let policy = Policy::try_from(PolicySpec::new(vec!["10.87.64.0/22".parse().unwrap()])).unwrap();
+        let firewall = Firewall::new(policy);
+        let tracked = || firewall.connections(&[ip(PUBLIC)]).unwrap();
+        assert!(tracked() > 0, "the public connection is tracked");
+        daemon.signal(nix::sys::signal::Signal::SIGCONT);
+        runtime.block_on(async {
+            let client = daemon.client().await;
+            until("the rules are back", async || {
+                let rules = Command::new("/usr/sbin/nft").args(["list", "table", "inet", "hostd"]).output();
+                let status = client.status(StatusParams::default()).await;
+                rules.unwrap().status.success()
+                    && status.is_ok_and(|status| status.egress == EgressHealth::Ok)
+            })
+            .await;
+            assert_eq!(tracked(), 0, "{}", home.log());
+            until("the clone reaches the public again", async || {
+                reaches(&inside, ip(PUBLIC), PORT, PATIENCE)
+            })
+            .await;
+            client.destroy(DestroyParams::new(clone.name, clone.clone_id.unwrap())).await.unwrap();
             daemon.stop().await;
         });
     });

@@ -9,6 +9,7 @@
 //! ones and reports changes. [`linux::Firewall`] uses netlink. [`pfctl`] builds commands and parses their output; the
 //! caller runs them. It is portable, so its tests run on every system.
 
+pub mod clone_rules;
 pub mod deny;
 #[cfg(target_os = "linux")]
 pub mod linux;
@@ -17,4 +18,4 @@ pub mod pf_conf;
 pub mod pfctl;
 mod policy;
 
-pub use policy::{Policy, PolicyError, PolicySpec, Slot};
+pub use policy::{CLOSED_SECONDS, ConnectionLimits, Policy, PolicyError, PolicySpec, Slot};

@@ -8,7 +8,7 @@
 //!
 //! `accept` only ends the evaluation of this table. An administrator's rules in other tables can still drop the packet.
 
-use crate::policy::Policy;
+use crate::policy::{CLOSED_SECONDS, ConnectionLimits, Policy};
 use ipnet::IpNet;
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
@@ -29,14 +29,52 @@ pub fn render<'a>(policy: &Policy, members: impl IntoIterator<Item = &'a IpAddr>
          delete table inet {table}\n\
          table inet {table} {{\n"
     );
+    objects(&mut text);
     sets(&mut text, policy, &members);
     chains(&mut text, policy);
     text.push_str("}\n");
     text
 }
 
+/// The counter of packets refused because their clone opens connections too fast.
+pub const OVER_RATE: &str = "over_rate";
+/// The counter of packets refused because their clone has too many connections.
+pub const OVER_COUNT: &str = "over_count";
+/// The sets in which the kernel keeps each clone's rate and number of connections.
+pub(crate) const LIMIT_SETS: [&str; 2] = ["connection_rate", "connection_count"];
+
+/// Writes the counters and the times that connection tracking keeps a clone's connections.
+///
+/// The kernel's limit does not count closed TCP connections. They are forgotten soon, so that the rate bounds them.
+fn objects(text: &mut String) {
+    for counter in [OVER_RATE, OVER_COUNT] {
+        let _ = writeln!(text, "    counter {counter} {{\n    }}");
+    }
+    for (family, digit) in [("ip", 4), ("ip6", 6)] {
+        let closed = format!("time_wait: {CLOSED_SECONDS}, close: {CLOSED_SECONDS}");
+        for (protocol, policy) in [("tcp", closed.as_str()), ("udp", "unreplied: 20, replied: 60")] {
+            let _ = writeln!(
+                text,
+                "    ct timeout {protocol}{digit} {{\n        protocol {protocol}\n        l3proto {family}\n        policy = {{ {policy} }}\n    }}"
+            );
+        }
+    }
+}
+
+/// Writes a set whose elements the kernel adds itself, at most one for each slot.
+fn dynamic_set(text: &mut String, policy: &Policy, name: &str) {
+    let size = policy.slots.len().max(1);
+    let _ = writeln!(
+        text,
+        "    set {name} {{\n        type ifname\n        size {size}\n        flags dynamic\n    }}"
+    );
+}
+
 fn sets(text: &mut String, policy: &Policy, members: &[IpAddr]) {
     let slots = &policy.slots;
+    for name in LIMIT_SETS {
+        dynamic_set(text, policy, name);
+    }
     let quoted = |name: &str| format!("\"{name}\"");
     set(text, "links", "ifname", "constant", slots.iter().map(|slot| quoted(&slot.interface)));
     let own4 = slots.iter().map(|slot| format!("{} . {}", quoted(&slot.interface), slot.ip));
@@ -160,7 +198,9 @@ fn chains(text: &mut String, policy: &Policy) {
     );
     let mut member = vec!["ct state invalid counter drop".into()];
     if let Some((family, resolver)) = resolver {
-        member.push(format!("{family} daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 accept"));
+        member.push(format!(
+            "{family} daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 goto limit_connections"
+        ));
     }
     member.extend([
         format!("meta l4proto {{ tcp, udp }} th dport {DNS_PORTS} counter drop comment \"foreign resolver\""),
@@ -174,8 +214,9 @@ fn chains(text: &mut String, policy: &Policy) {
     if let Some(external) = &policy.external {
         member.push(format!("oifname != \"{external}\" counter drop comment \"not the external interface\""));
     }
-    member.push("accept".into());
+    member.push("goto limit_connections".into());
     chain(text, "member", None, member);
+    chain(text, "limit_connections", None, limit_connections(policy));
     chain(
         text,
         "to_clone",
@@ -209,7 +250,8 @@ fn chains(text: &mut String, policy: &Policy) {
     if let Some((family, resolver)) = resolver {
         let members = if resolver.is_ipv4() { members4 } else { &members6 };
         to_host.push(format!(
-            "{family} saddr @{members} {family} daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 accept"
+            "{family} saddr @{members} {family} daddr {resolver} meta l4proto {{ tcp, udp }} th dport 53 \
+             goto limit_connections"
         ));
     }
     to_host.push("counter drop comment \"the host itself\"".into());
@@ -257,6 +299,33 @@ fn chains(text: &mut String, policy: &Policy) {
         format!("{family} saddr {net} {family} saddr @{members} oifname != @links masquerade")
     });
     chain(text, "postrouting", Some("nat hook postrouting priority srcnat"), masquerade);
+}
+
+/// Accepts packets of known connections, and new ones within their clone's limits.
+///
+/// A connection enters the kernel's table when its first packet has passed all hooks (`confirmed`). A packet that is dropped
+/// here leaves nothing behind. The key is the link, so both families of a clone share its limits.
+fn limit_connections(policy: &Policy) -> Vec<String> {
+    let [rate, count] = LIMIT_SETS;
+    let ConnectionLimits { open, new_per_second, burst } = policy.connections;
+    let mut rules = vec![
+        "ct status & confirmed == confirmed accept".into(),
+        // The rate first: it also bounds how often the kernel has to count.
+        format!(
+            "add @{rate} {{ iifname limit rate over {new_per_second}/second burst {burst} packets }} \
+             counter name \"{OVER_RATE}\" drop"
+        ),
+        format!("add @{count} {{ iifname ct count over {open} }} counter name \"{OVER_COUNT}\" drop"),
+    ];
+    for (family, digit) in [("ipv4", 4), ("ipv6", 6)] {
+        for protocol in ["tcp", "udp"] {
+            rules.push(format!(
+                "meta nfproto {family} meta l4proto {protocol} ct timeout set \"{protocol}{digit}\""
+            ));
+        }
+    }
+    rules.push("accept".into());
+    rules
 }
 
 fn family(address: IpAddr) -> &'static str {

@@ -11,7 +11,7 @@
 //! the main ruleset's table if the anchor has no table of that name.
 
 use crate::deny;
-use crate::policy::Policy;
+use crate::policy::{ConnectionLimits, Policy};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -126,12 +126,13 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     }
 
     // Packets from the clones.
+    let limited = limited_state(&policy.connections);
     if let Some(resolver) = policy.resolver
         && families.contains(&family(resolver))
     {
-        for (protocol, state) in [("tcp", "flags S/SA keep state"), ("udp", "keep state")] {
+        for (protocol, flags) in [("tcp", "flags S/SA "), ("udp", "")] {
             let on = format!("pass in quick on {bridge} {} proto {protocol}", family(resolver));
-            rule(format!("{on} from <{set}> to {resolver} port = 53 {state}"), "resolver");
+            rule(format!("{on} from <{set}> to {resolver} port = 53 {flags}{limited}"), "resolver");
         }
     }
     for dns in [53, 853] {
@@ -155,7 +156,7 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     }
     for family in families {
         let on = format!("pass in quick on {bridge} {family}");
-        rule(format!("{on} from <{set}> to any flags S/SA keep state"), "member");
+        rule(format!("{on} from <{set}> to any flags S/SA {limited}"), "member");
     }
     rule(format!("block drop in quick on {bridge} all"), "not_a_member");
 
@@ -185,6 +186,14 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
         }
     }
     rules
+}
+
+/// `keep state` with a limit of states for each source address, as pfctl lists it. All rules with it share one count.
+///
+/// States include closed connections, which PF keeps for up to a minute and a half, so the limit is the one for tracked
+/// connections. PF's limits of rates only count established TCP connections and cannot be shared by rules; they are not used.
+fn limited_state(limits: &ConnectionLimits) -> String {
+    format!("keep state (source-track global, max-src-states {})", limits.tracked())
 }
 
 fn family(address: IpAddr) -> &'static str {

@@ -49,6 +49,13 @@ pub fn kill_states(address: IpAddr) -> [Arguments; 2] {
     [arguments(&["-M", "-k", &address]), arguments(&["-M", "-k", any, "-k", &address])]
 }
 
+/// Kills the states of all addresses of a network, in both directions and translated ones included.
+pub fn kill_network_states(network: &IpNet) -> [Arguments; 2] {
+    let any = if network.network().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+    let network = network.to_string();
+    [arguments(&["-M", "-k", &network]), arguments(&["-M", "-k", any, "-k", &network])]
+}
+
 /// Shows whether PF is enabled.
 pub fn info() -> Arguments {
     arguments(&["-s", "info"])
@@ -376,8 +383,9 @@ pub fn read_rules(stdout: &str, stderr: &str) -> Result<Vec<String>, Failure> {
 
 /// Removes from a rule what the administrator's settings add without changing its meaning.
 fn normalise(line: &str) -> String {
-    // `set state-policy if-bound` in pf.conf appears in every rule.
-    let mut words: Vec<&str> = line.split_whitespace().filter(|word| *word != "(if-bound)").collect();
+    // `set state-policy if-bound` in pf.conf appears in every rule, alone or after other options.
+    let line = line.replace(" (if-bound)", "").replace(", if-bound", "");
+    let mut words: Vec<&str> = line.split_whitespace().collect();
     for at in 2..words.len() {
         if words[at - 2..at] == ["port", "="] {
             // Names of the ports that are rendered, for a pfctl without `-P`.
@@ -452,29 +460,13 @@ pub fn prove(policy: &Policy, observed: &Observed) -> Vec<Finding> {
     if observed.skipped {
         findings.push(Finding::Skipped(policy.bridge.clone()));
     }
-    let anchor = format!("anchor \"{}\" all", policy.anchor);
-    match observed.main_rules.iter().position(|rule| *rule == anchor) {
-        None => findings.push(Finding::NotCalled(format!("anchor \"{}\"", policy.anchor))),
-        Some(at) => {
-            let quick = |rule: &&String| rule.split_whitespace().any(|word| word == "quick");
-            findings.extend(observed.main_rules[..at].iter().find(quick).cloned().map(Finding::Shadowed));
-        }
-    }
+    findings.extend(prove_call(policy, &observed.main_rules));
     let nat = pf_conf::nat_rules(policy);
     let nat_anchor = format!("nat-anchor \"{}\"", policy.anchor);
     if !nat.is_empty() && !observed.main_nat.contains(&format!("{nat_anchor} all")) {
         findings.push(Finding::NotCalled(nat_anchor));
     }
-    let rules = pf_conf::filter_rules(policy);
-    if let Some(at) = (0..rules.len().max(observed.anchor_rules.len()))
-        .find(|&at| rules.get(at) != observed.anchor_rules.get(at))
-    {
-        findings.push(Finding::Anchor(match (rules.get(at), observed.anchor_rules.get(at)) {
-            (Some(rule), Some(found)) => format!("`{found}` instead of `{rule}`"),
-            (Some(rule), None) => format!("`{rule}` is missing"),
-            (None, found) => format!("`{}` is unexpected", found.map_or("", String::as_str)),
-        }));
-    }
+    findings.extend(prove_anchor(policy, &observed.anchor_rules));
     let nat_fits = nat.len() == observed.anchor_nat.len()
         && nat.iter().zip(&observed.anchor_nat).all(|(rule, found)| {
             // PF appends the port selection, such as `round-robin`.
@@ -500,4 +492,25 @@ pub fn prove(policy: &Policy, observed: &Observed) -> Vec<Finding> {
         Some(_) => {}
     }
     findings
+}
+
+/// Whether the filter rules of the main ruleset use the anchor, before any `quick` rule.
+pub fn prove_call(policy: &Policy, main_rules: &[String]) -> Option<Finding> {
+    let anchor = format!("anchor \"{}\" all", policy.anchor);
+    let Some(at) = main_rules.iter().position(|rule| *rule == anchor) else {
+        return Some(Finding::NotCalled(format!("anchor \"{}\"", policy.anchor)));
+    };
+    let quick = |rule: &&String| rule.split_whitespace().any(|word| word == "quick");
+    main_rules[..at].iter().find(quick).cloned().map(Finding::Shadowed)
+}
+
+/// Whether the anchor's filter rules are the rendered ones.
+pub fn prove_anchor(policy: &Policy, anchor_rules: &[String]) -> Option<Finding> {
+    let rules = pf_conf::filter_rules(policy);
+    let at = (0..rules.len().max(anchor_rules.len())).find(|&at| rules.get(at) != anchor_rules.get(at))?;
+    Some(Finding::Anchor(match (rules.get(at), anchor_rules.get(at)) {
+        (Some(rule), Some(found)) => format!("`{found}` instead of `{rule}`"),
+        (Some(rule), None) => format!("`{rule}` is missing"),
+        (None, found) => format!("`{}` is unexpected", found.map_or("", String::as_str)),
+    }))
 }

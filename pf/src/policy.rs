@@ -22,6 +22,49 @@ pub struct Slot {
     pub ip6: Option<Ipv6Addr>,
 }
 
+impl Slot {
+    /// The clone's addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
+        [Some(IpAddr::V4(self.ip)), self.ip6.map(IpAddr::V6)].into_iter().flatten()
+    }
+}
+
+/// How many connections one clone may have and open. It protects the host's connection tracking, which all share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConnectionLimits {
+    /// Connections and flows of any protocol at the same time.
+    pub open: u32,
+    /// New connections per second on average.
+    pub new_per_second: u32,
+    /// New connections at once, after a time with fewer.
+    pub burst: u32,
+}
+
+impl Default for ConnectionLimits {
+    /// Chromium opens at most 256 sockets and 255 web sockets, and its DNS queries stay tracked for some seconds. A heavy
+    /// page opens a few hundred connections within a second or two.
+    fn default() -> ConnectionLimits {
+        ConnectionLimits { open: 1024, new_per_second: 100, burst: 500 }
+    }
+}
+
+/// How long a closed TCP connection of a clone stays in connection tracking.
+pub const CLOSED_SECONDS: u32 = 5;
+
+impl ConnectionLimits {
+    /// The most entries that one clone can have in connection tracking: its open connections, and those that it closed
+    /// within the last [`CLOSED_SECONDS`], which do not count as open.
+    pub fn tracked(&self) -> u64 {
+        u64::from(self.open) + self.opened_in(CLOSED_SECONDS)
+    }
+
+    /// The most connections that one clone can open in so many seconds.
+    pub fn opened_in(&self, seconds: u32) -> u64 {
+        u64::from(self.burst) + u64::from(self.new_per_second) * u64::from(seconds)
+    }
+}
+
 /// The policy as configured. [`Policy`] is the validated form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +107,9 @@ pub struct PolicySpec {
     /// translation.
     #[serde(default)]
     pub external: Option<String>,
+    /// Limits of each clone's connections.
+    #[serde(default)]
+    pub connections: ConnectionLimits,
     /// Also block the documentation ranges. Off by default: nobody owns these addresses, and test networks use them
     /// as stand-ins for the Internet.
     #[serde(default)]
@@ -105,6 +151,7 @@ impl PolicySpec {
             control_users: default_control_users(),
             browserd_port: default_browserd_port(),
             external: None,
+            connections: ConnectionLimits::default(),
             deny_documentation: false,
         }
     }
@@ -129,6 +176,8 @@ pub struct Policy(PolicySpec);
 const LONGEST_INTERFACE: usize = 15;
 /// PF's `PF_TABLE_NAME_SIZE` is 32 including the NUL. The name of the IPv6 set is one character longer.
 const LONGEST_NAME: usize = 30;
+/// Far above every useful limit, and accepted by both packet filters.
+const MOST_CONNECTIONS: u32 = 1_000_000;
 
 fn check_name(key: &'static str, name: &str) -> Result<(), PolicyError> {
     let good = name.len() <= LONGEST_NAME
@@ -229,6 +278,12 @@ impl TryFrom<PolicySpec> for Policy {
         if spec.browserd_port == 0 || spec.browserd_port == 53 {
             return wrong("browserd_port", format!("{} cannot be browserd's port", spec.browserd_port));
         }
+        let ConnectionLimits { open, new_per_second, burst } = spec.connections;
+        for (name, value) in [("open", open), ("new_per_second", new_per_second), ("burst", burst)] {
+            if !(1..=MOST_CONNECTIONS).contains(&value) {
+                return wrong("connections", format!("{name} is {value}: use 1 to {MOST_CONNECTIONS}"));
+            }
+        }
         for list in [&mut spec.host, &mut spec.control_plane] {
             list.sort();
             list.dedup();
@@ -258,6 +313,14 @@ impl Policy {
     pub fn denied_ranges(&self) -> impl Iterator<Item = &'static Range> + use<> {
         let documentation = self.deny_documentation;
         deny::ranges().iter().filter(move |range| documentation || range.reason.kind != Kind::Documentation)
+    }
+
+    /// Whether clones are blocked from this address whatever the host's own addresses are: it is in a denied range, in the
+    /// clones' networks, or listed as the host's.
+    pub fn is_closed(&self, address: IpAddr) -> bool {
+        self.denied_ranges().any(|range| range.net.contains(&address))
+            || self.networks.iter().any(|net| net.contains(&address))
+            || self.host.contains(&address)
     }
 
     /// Whether this address belongs to a slot.
@@ -318,8 +381,11 @@ mod tests {
         };
         let mut spec = spec();
         assert_eq!(documentation(&Policy::try_from(spec.clone()).unwrap()), 0);
+        let example = "198.51.100.1".parse().unwrap();
+        assert!(!Policy::try_from(spec.clone()).unwrap().is_closed(example));
         spec.deny_documentation = true;
-        assert_eq!(documentation(&Policy::try_from(spec).unwrap()), 5);
+        assert_eq!(documentation(&Policy::try_from(spec.clone()).unwrap()), 5);
+        assert!(Policy::try_from(spec).unwrap().is_closed(example));
     }
 
     #[test]

@@ -87,6 +87,9 @@ fn built_commands_match_the_recorded_ones() {
     assert!(RECORDED_KILL.contains(&format!("$ {outgoing}\n")), "{outgoing}");
     assert_eq!(incoming, "pfctl -M -k 0.0.0.0/0 -k 192.168.72.101");
     assert_eq!(line(pfctl::kill_states(ip("fd87::1"))[1].clone()), "pfctl -M -k ::/0 -k fd87::1");
+    let [outgoing, incoming] = pfctl::kill_network_states(&"10.87.64.0/22".parse().unwrap()).map(line);
+    assert_eq!(outgoing, "pfctl -M -k 10.87.64.0/22");
+    assert_eq!(incoming, "pfctl -M -k 0.0.0.0/0 -k 10.87.64.0/22");
     assert_eq!(line(pfctl::main_nat()), "pfctl -sn");
     assert_eq!(line(pfctl::anchor_rules(&policy)), "pfctl -a browser -P -sr");
     assert_eq!(line(pfctl::anchor_nat(&policy)), "pfctl -a browser -P -sn");
@@ -256,10 +259,14 @@ fn rules_of_anchors_are_parsed() {
     assert_eq!(anchor[2].as_ref().unwrap().len(), 0, "flushed");
     assert_eq!(listed("pfctl -a nosuchanchor -sr"), [Err(Failure::NoAnchor)], "the exit status is 0");
     assert!(listed("pfctl -sr")[0].as_ref().unwrap().contains(&"anchor \"browser\" all".to_owned()));
-    // As recorded without -P, and with `set state-policy if-bound`.
-    let by_name = "pass in quick on bridge72 inet proto udp from <browser_tasks> to 192.168.72.1 port = domain keep state (if-bound)\n";
-    let rule = &pfctl::read_rules(by_name, "").unwrap()[0];
-    assert!(pf_conf::filter_rules(&policy()).contains(&format!("{rule} label \"resolver\"")), "{rule}");
+    // As recorded without -P, and with `set state-policy if-bound`, which pfctl appends to other options.
+    let on = "pass in quick on bridge72 inet proto udp from <browser_tasks> to 192.168.72.1 port =";
+    let options = "source-track global, max-src-states 2024";
+    let by_name = format!("{on} domain keep state ({options}, if-bound) label \"resolver\"\n");
+    let rule = pfctl::read_rules(&by_name, "").unwrap().remove(0);
+    assert!(pf_conf::filter_rules(&policy()).contains(&rule), "{rule}");
+    let bound = pfctl::read_rules("pass out all flags S/SA keep state (if-bound)\n", "").unwrap();
+    assert_eq!(bound, ["pass out all flags S/SA keep state"]);
 }
 
 #[test]

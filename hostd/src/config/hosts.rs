@@ -3,6 +3,7 @@
 use super::types::{empty_is_none, none_is_empty};
 use crate::api::SnapshotName;
 use crate::platform::DefaultDirs;
+use pf::ConnectionLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -70,10 +71,32 @@ pub struct EgressConfig {
     /// The port of browserd in the clones. browserd is not privileged, so it needs a port from 1024 on.
     #[schemars(range(min = 1024, max = 65535))]
     pub browserd_port: u16,
+    /// Connections and flows of one clone at the same time. More are refused, because all share the host's connection
+    /// tracking. An ordinary browser needs a few hundred.
+    #[schemars(range(min = 64, max = 1_000_000))]
+    pub max_connections: u32,
+    /// New connections of one clone per second, on average. More are refused.
+    #[schemars(range(min = 10, max = 1_000_000))]
+    pub new_connections_per_second: u32,
+    /// New connections of one clone at once, after a time with fewer. A heavy page opens a few hundred.
+    #[schemars(range(min = 10, max = 1_000_000))]
+    pub new_connections_burst: u32,
+}
+
+impl EgressConfig {
+    /// The limits of each clone's connections.
+    pub fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits {
+            open: self.max_connections,
+            new_per_second: self.new_connections_per_second,
+            burst: self.new_connections_burst,
+        }
+    }
 }
 
 impl Default for EgressConfig {
     fn default() -> Self {
+        let limits = ConnectionLimits::default();
         Self {
             table: "hostd".into(),
             resolver: None,
@@ -81,6 +104,9 @@ impl Default for EgressConfig {
             control_plane: Vec::new(),
             control_users: vec![0],
             browserd_port: 8080,
+            max_connections: limits.open,
+            new_connections_per_second: limits.new_per_second,
+            new_connections_burst: limits.burst,
         }
     }
 }
@@ -169,6 +195,10 @@ pub struct FreebsdConfig {
     pub anchor: String,
     /// The PF table of the addresses that may send packets.
     pub table: String,
+    /// How often PF is checked between inspections, in milliseconds: for so long lost rules can go unnoticed. Each check
+    /// runs three short commands. 0: only inspections check.
+    #[schemars(range(max = 60_000))]
+    pub rules_interval_ms: u64,
     /// The devfs ruleset of the clones' jails, as setup-host declares it. Bastille's own (13) also exposes bpf.
     #[schemars(range(min = 1, max = 65_535))]
     pub devfs_ruleset: u32,
@@ -190,6 +220,7 @@ impl Default for FreebsdConfig {
             epair_base: 10_000,
             anchor: "browser".into(),
             table: "browser_tasks".into(),
+            rules_interval_ms: 400,
             devfs_ruleset: 72,
             bastille_prefix: "/usr/local/bastille".into(),
             console_logs: "/var/log/bastille".into(),

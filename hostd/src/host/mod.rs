@@ -197,6 +197,15 @@ pub struct Inventory {
     pub egress: EgressHealth,
 }
 
+/// Packets that the limits of the clones' connections refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RefusedPackets {
+    /// Their clone opened connections too fast.
+    pub rate: u64,
+    /// Their clone had too many connections.
+    pub count: u64,
+}
+
 /// The endpoint of a clone's browser service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceEndpoint {
@@ -352,6 +361,12 @@ pub trait Host: Send + Sync + 'static {
 
     /// The state of the firewall rules.
     fn egress_health(&self) -> impl Future<Output = HostResult<EgressHealth>> + Send;
+
+    /// How many packets the limits of the clones' connections have refused since the rules were loaded. Read at every
+    /// scrape of the metrics, so it must be quick. `None` if the host cannot tell.
+    fn refused_packets(&self) -> Option<RefusedPackets> {
+        None
+    }
 
     /// Completes when the host noticed something that must not wait for the timer, such as lost rules.
     fn changed(&self) -> impl Future<Output = ()> + Send {

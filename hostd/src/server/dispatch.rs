@@ -137,6 +137,9 @@ impl<H: Host> Server<H> {
         let clones: u64 = taken.map(|(_, count)| count).sum();
         metrics.set_clones(&status.clones);
         metrics.set_egress_ok(status.egress == EgressHealth::Ok);
+        if let Some(refused) = self.lifecycle.host().refused_packets() {
+            metrics.set_egress_refused(refused);
+        }
         if let Some(pool) = &status.pool {
             metrics.set_pool(pool);
         }

@@ -249,7 +249,8 @@ async fn the_commands_match_the_document() {
     lab.engine.host().repair_egress().await.unwrap();
     document.part(
         "The anchor lost its rules",
-        "The bridge is taken down first. The rules are loaded into the anchor only. The bridge is taken up after they are verified.",
+        "The bridge is taken down first. The rules are loaded into the anchor only. After they are verified, the states of all clones\n\
+         are killed, and the bridge is taken up.",
         &lab.ran(),
     );
     lab.set("off");

@@ -1,7 +1,7 @@
-//! Ending the connections of a clone, in both directions and behind address translation.
+//! Removes a clone's entries from connection tracking, in both directions and behind address translation.
 //!
-//! The rules look at every packet, so a clone that is no member is cut off anyway. Its states are killed so that
-//! nothing of it is left for the next clone with the same address.
+//! The rules check every packet, so a clone that is not a member is cut off without this. Its entries are removed so that the
+//! next clone with the same address starts without any.
 
 use super::netlink::{CONNTRACK, IPV4, Message, NESTED, Socket, UNSPECIFIED};
 use std::collections::BTreeSet;
@@ -23,7 +23,10 @@ const TUPLE_IP: u16 = 1;
 const SOURCE: u16 = 1;
 const DESTINATION: u16 = 2;
 
-/// Where an address can stand in a state.
+/// How often [`end_all`] removes entries before it gives up.
+const END_TRIES: usize = 5;
+
+/// The positions of an address in an entry.
 const ENDS: [(u16, u16); 4] = [
     (TUPLE_ORIGINAL, SOURCE),
     (TUPLE_ORIGINAL, DESTINATION),
@@ -31,17 +34,17 @@ const ENDS: [(u16, u16); 4] = [
     (TUPLE_REPLY, DESTINATION),
 ];
 
-/// Makes the kernel forget all states that one of these addresses is an end of, as seen before or after translation.
+/// Removes all entries with one of these addresses at any position, before or after translation.
 ///
-/// Once is enough for addresses that are no members any more: the rules let no new connection of theirs come about.
-pub(super) fn forget(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
+/// Once is enough for addresses that are not members any more: the rules prevent new entries.
+pub(super) fn end(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     for address in addresses {
-        // The kernel's filter of IPv6 addresses is upside down (Linux 6.18): it would end everybody else's.
-        let IpAddr::V4(address) = address else { return forget_one_by_one(socket, addresses) };
+        // The kernel's filter for IPv6 addresses is inverted (Linux 6.18): it would remove everybody else's entries.
+        let IpAddr::V4(address) = address else { return end_one_by_one(socket, addresses) };
         for (tuple, end) in ENDS {
             match socket.request(&sweep(*address, tuple, end)) {
                 Ok(()) => {}
-                Err(error) if takes_no_filter(&error) => return forget_one_by_one(socket, addresses),
+                Err(error) if takes_no_filter(&error) => return end_one_by_one(socket, addresses),
                 Err(error) => return Err(error),
             }
         }
@@ -49,17 +52,17 @@ pub(super) fn forget(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()
     Ok(())
 }
 
-/// Linux before 6.12 deletes nothing by a filter, and says so in one of two ways.
+/// Linux before 6.12 has no filter for deletions and answers with one of two errors.
 fn takes_no_filter(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-/// The same without the kernel's filter: a walk that locks each bucket of the table, ten times as long.
-fn forget_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
+/// The same without the kernel's filter. It reads the whole table, which takes ten times as long.
+fn end_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
     for state in states(socket, addresses)? {
         match socket.request(&deletion(&state)) {
             Ok(()) => {}
-            // It ended by itself.
+            // It has expired.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
             Err(error) => return Err(error),
         }
@@ -67,10 +70,21 @@ fn forget_one_by_one(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()
     Ok(())
 }
 
-/// The states with one of these addresses at any end, as seen before or after translation.
+/// Removes all entries of these addresses and checks that none is left.
+pub(super) fn end_all(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<()> {
+    for _ in 0..END_TRIES {
+        end_one_by_one(socket, addresses)?;
+        if states(socket, addresses)?.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(io::Error::other("new connections appear as fast as they are ended: their links are not down"))
+}
+
+/// The entries with one of these addresses at any position, before or after translation.
 ///
-/// All states are read and sorted out here. What costs is the kernel's walk through its whole table, and its own filter
-/// would need one such walk for each end and family.
+/// All entries are read and filtered here. The kernel's own filter would read the whole table once for each position and
+/// family.
 pub(super) fn states(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<Vec<Message>> {
     let wanted: BTreeSet<IpAddr> = addresses.iter().copied().collect();
     let mut states = socket.dump(&Message::new(GET, UNSPECIFIED))?;
@@ -78,14 +92,14 @@ pub(super) fn states(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<Ve
     Ok(states)
 }
 
-/// Which of these addresses is an end of any state.
+/// Which of these addresses have an entry.
 pub(super) fn connected(socket: &mut Socket, addresses: &[IpAddr]) -> io::Result<BTreeSet<IpAddr>> {
     let states = states(socket, addresses)?;
     let ends: BTreeSet<IpAddr> = states.iter().flat_map(ends).collect();
     Ok(addresses.iter().copied().filter(|address| ends.contains(address)).collect())
 }
 
-/// The addresses of a state, as seen before and after translation.
+/// The addresses of an entry, before and after translation.
 fn ends(state: &Message) -> impl Iterator<Item = IpAddr> {
     [TUPLE_ORIGINAL, TUPLE_REPLY].into_iter().flat_map(|tuple| {
         let tuple = state.attributes.get_nested(tuple).unwrap_or_default();
@@ -99,7 +113,7 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
-/// A request that ends exactly this state, not a later one with the same ends.
+/// A request that removes exactly this entry and no later one with the same addresses.
 fn deletion(state: &Message) -> Message {
     Message::new(DELETE, state.family).with(|attributes| {
         for (id, flag) in [(TUPLE_ORIGINAL, NESTED), (ID, 0), (ZONE, 0)] {
@@ -110,7 +124,7 @@ fn deletion(state: &Message) -> Message {
     })
 }
 
-/// A request that ends all states with the address at this end of this tuple.
+/// A request that removes all entries with the address at this position.
 fn sweep(address: Ipv4Addr, tuple: u16, end: u16) -> Message {
     Message::new(DELETE, IPV4).with(|attributes| {
         attributes.nested(tuple, |tuple| tuple.nested(TUPLE_IP, |ends| ends.bytes(end, &address.octets())));
@@ -177,10 +191,10 @@ mod tests {
     }
 
     /// In a network of its own, so that there are no other states: make these, forget the clone's.
-    fn only_the_clones_are_forgotten(
+    fn only_the_clones_are_ended(
         addresses: &'static [&str],
         of_the_clone: Vec<[&'static str; 4]>,
-        forget: fn(&mut Socket, &[IpAddr]) -> io::Result<()>,
+        end: fn(&mut Socket, &[IpAddr]) -> io::Result<()>,
     ) {
         let work = move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("this test needs root, for a network of its own");
@@ -190,7 +204,7 @@ mod tests {
             }
             let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
             assert_eq!(states(&mut socket, &addresses).expect("readable").len(), of_the_clone.len());
-            forget(&mut socket, &addresses).expect("forgotten");
+            end(&mut socket, &addresses).expect("ended");
             assert_eq!(states(&mut socket, &addresses).expect("readable").len(), 0);
             let left = socket.dump(&Message::new(GET, UNSPECIFIED)).expect("readable");
             assert_eq!(left.len(), OF_OTHERS.len(), "the neighbours' stay");
@@ -199,19 +213,20 @@ mod tests {
     }
 
     #[test]
-    fn states_are_forgotten_by_the_kernels_filter() {
-        only_the_clones_are_forgotten(&[CLONE], OF_THE_CLONE.to_vec(), forget);
+    fn states_are_ended_by_the_kernels_filter() {
+        only_the_clones_are_ended(&[CLONE], OF_THE_CLONE.to_vec(), end);
     }
 
     #[test]
-    fn states_are_forgotten_one_by_one() {
-        only_the_clones_are_forgotten(&[CLONE], OF_THE_CLONE.to_vec(), forget_one_by_one);
+    fn states_are_ended_one_by_one() {
+        only_the_clones_are_ended(&[CLONE], OF_THE_CLONE.to_vec(), end_one_by_one);
     }
 
     #[test]
-    fn states_of_both_families_are_forgotten() {
+    fn states_of_both_families_are_ended() {
         let both = [&OF_THE_CLONE[..], &OF_THE_CLONE_BY_IPV6].concat();
-        only_the_clones_are_forgotten(&[CLONE, CLONE6], both.clone(), forget);
-        only_the_clones_are_forgotten(&[CLONE6, CLONE], both, forget);
+        only_the_clones_are_ended(&[CLONE, CLONE6], both.clone(), end);
+        only_the_clones_are_ended(&[CLONE6, CLONE], both.clone(), end);
+        only_the_clones_are_ended(&[CLONE, CLONE6], both, end_all);
     }
 }

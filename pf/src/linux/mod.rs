@@ -1,10 +1,11 @@
-//! The policy on Linux: loaded by `nft` as one transaction, kept and proved over netlink.
+//! The policy on Linux: loaded by `nft` as one transaction, changed and verified over netlink.
 //!
-//! Everything acts in the calling thread's network namespace and remembers nothing of it: the kernel is asked anew
-//! each time. The only things kept are open sockets, and what the ruleset looks like in the kernel, which is a function of
-//! the policy.
+//! All methods act in the calling thread's network namespace and read the kernel's state each time. Only open sockets are
+//! kept, and the expected form of the ruleset in the kernel, which depends on the policy alone.
 
+mod clone_filter;
 mod conntrack;
+mod counters;
 mod netlink;
 mod nft;
 mod sets;
@@ -12,11 +13,12 @@ mod snapshot;
 mod sockets;
 mod watch;
 
+pub use clone_filter::CloneFilter;
 pub use nft::NftError;
 pub use watch::{Change, Watch};
 
-use crate::nftables;
 use crate::policy::Policy;
+use crate::{clone_rules, nftables};
 use nix::sched::{CloneFlags, unshare};
 use snapshot::Snapshot;
 use sockets::Sockets;
@@ -25,7 +27,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Why the firewall could not do what was asked.
+/// Why an operation of the firewall failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FirewallError {
     /// Loading failed; the rules are what they were before.
@@ -36,7 +38,7 @@ pub enum FirewallError {
         /// nft's reason.
         source: NftError,
     },
-    /// The kernel was asked and refused or was silent.
+    /// The kernel refused a request or did not answer.
     #[error("{doing}: {source}")]
     Kernel {
         /// What was being done, with its object.
@@ -44,10 +46,10 @@ pub enum FirewallError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// An address that is no slot's may not be made a member.
+    /// Only addresses of slots can be members.
     #[error("{0} is no clone's address: only addresses of the policy's slots can be members")]
     NotASlot(IpAddr),
-    /// There is no such table or set: the rules are gone, and nothing is blocked.
+    /// The table does not exist, so nothing is blocked.
     #[error("table inet {table} is not loaded: load it again before any clone's link is up")]
     Gone {
         /// The table.
@@ -70,8 +72,17 @@ pub struct Proof {
     pub chains: usize,
     /// Number of rules.
     pub rules: usize,
-    /// Number of sets, with the nameless ones inside rules.
+    /// Number of sets, including the nameless ones of rules.
     pub sets: usize,
+}
+
+/// Packets that the limits of connections refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Their clone opened connections too fast.
+    pub rate: u64,
+    /// Their clone had too many connections.
+    pub count: u64,
 }
 
 /// The firewall of one policy.
@@ -79,14 +90,14 @@ pub struct Proof {
 pub struct Firewall {
     policy: Policy,
     set6: String,
-    /// How the kernel holds the rendered ruleset, made in a network namespace of its own. The lock also keeps a proof,
-    /// which reads in several steps, and a load apart.
+    /// The rendered ruleset as the kernel lists it, read in a network namespace of its own. The lock also prevents a load
+    /// during a proof, which reads in several steps.
     expected: Mutex<Option<Snapshot>>,
     sockets: Sockets,
 }
 
 impl Firewall {
-    /// Nothing is done yet.
+    /// Nothing is loaded.
     pub fn new(policy: Policy) -> Firewall {
         Firewall { set6: policy.set6(), policy, expected: Mutex::new(None), sockets: Sockets::default() }
     }
@@ -96,19 +107,19 @@ impl Firewall {
         &self.policy
     }
 
-    /// Replaces the table by the rendered one, with exactly these members, in one transaction: there is no moment
-    /// without rules. Ends nobody's connections by itself.
+    /// Replaces the table by the rendered one with exactly these members, in one transaction: there is no moment without
+    /// rules. Connections stay.
     pub fn load(&self, members: &BTreeSet<IpAddr>) -> Result<(), FirewallError> {
         self.check_slots(members)?;
         let _apart = self.expected();
         self.run_nft(&nftables::render(&self.policy, members))
     }
 
-    /// Removes the table. For when the last clone's link is gone.
+    /// Removes the table, after the last clone's link is gone.
     pub fn unload(&self) -> Result<(), FirewallError> {
         let table = &self.policy.table;
         let _apart = self.expected();
-        // Named before it is deleted, so that absent is success.
+        // It is added before it is deleted, so that an absent table is success.
         self.run_nft(&format!("table inet {table}\ndelete table inet {table}\n"))
     }
 
@@ -116,14 +127,14 @@ impl Firewall {
         nft::load(ruleset).map_err(|source| FirewallError::Load { table: self.policy.table.clone(), source })
     }
 
-    /// Whether the loaded table is the rendered one, members aside: every chain, rule, set and constant element, as the
-    /// kernel holds them.
+    /// Verifies that the loaded table is the rendered one: every chain, rule, set and constant element as the kernel lists
+    /// them. Members are not compared.
     pub fn prove(&self) -> Result<Proof, FirewallError> {
         let mut expected = self.expected();
         let found = self.read()?.ok_or_else(|| self.gone())?;
         let known = expected.as_ref().is_some_and(|expected| expected.difference(&found).is_none());
         if !known {
-            // The first time; or before an alarm, because nft may have been upgraded since and write it differently.
+            // For the first proof, and before an alarm: an upgraded nft may translate the same text differently.
             let anew = self.load_elsewhere()?;
             if let Some(difference) = anew.difference(&found) {
                 return Err(FirewallError::Altered { table: self.policy.table.clone(), difference });
@@ -134,50 +145,95 @@ impl Firewall {
         Ok(Proof { chains, rules, sets })
     }
 
-    /// Lets a clone out, with all its addresses or none. Being a member already is success.
+    /// Whether the loaded table differs from the last one that was proven; `None` if none was. Faster than
+    /// [`Firewall::prove`] and without another process.
+    pub fn differs(&self) -> Result<Option<bool>, FirewallError> {
+        let expected = self.expected();
+        let Some(expected) = expected.as_ref() else { return Ok(None) };
+        Ok(Some(self.read()?.is_none_or(|found| expected.difference(&found).is_some())))
+    }
+
+    /// Translates the rules for the inside of the clones' network namespaces, see [`clone_rules`].
+    pub fn clone_filter(&self) -> Result<CloneFilter, FirewallError> {
+        let failed = |source| FirewallError::Kernel {
+            doing: "translating the rules for the clones' namespaces".into(),
+            source,
+        };
+        let compiled = in_new_network(|| {
+            nft::load(&clone_rules::render(&self.policy))
+                .map_err(|source| FirewallError::Load { table: clone_rules::TABLE_NAME.into(), source })?;
+            CloneFilter::read().map_err(failed)
+        });
+        compiled.map_err(failed)?
+    }
+
+    /// How many packets the limits of connections have refused since the table was loaded.
+    pub fn refused(&self) -> Result<Refused, FirewallError> {
+        let packets = |name| {
+            let read = self.sockets.with(|socket| counters::packets(socket, &self.policy.table, name));
+            read.map_err(|error| self.failed(format!("reading counter {name}"), error))
+        };
+        Ok(Refused { rate: packets(nftables::OVER_RATE)?, count: packets(nftables::OVER_COUNT)? })
+    }
+
+    /// Adds a clone with all its addresses or none. Adding a member again is success.
     pub fn add(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
         self.check_slots(clone)?;
         let messages: Vec<_> = clone
             .iter()
-            .map(|member| sets::add_message(&self.policy.table, self.set_of(*member), *member))
+            .map(|member| {
+                sets::add_message(&self.policy.table, self.set_of(*member), &sets::address_key(*member))
+            })
             .collect();
         self.sockets
             .with(|socket| socket.transaction(&messages))
             .map_err(|error| self.failed(format!("adding {clone:?} to {}", self.policy.set), error))
     }
 
-    /// Cuts a clone off: its addresses out of the set, so that no packet of it passes any more. Not being a member is
+    /// Removes a clone's addresses from the set, so that none of its packets passes any more. Removing an absent member is
     /// success.
     pub fn remove(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
         self.check_slots(clone)?;
         let failed = |error| self.failed(format!("removing {clone:?} from {}", self.policy.set), error);
-        // Added before it is removed, in one transaction, so that absent is success: a transaction that fails makes the
-        // kernel wait for all its processors, some hundred times as long.
-        let messages: Vec<_> = clone
-            .iter()
-            .flat_map(|member| {
-                let (table, set) = (&self.policy.table, self.set_of(*member));
-                [sets::add_message(table, set, *member), sets::delete_message(table, set, *member)]
-            })
-            .collect();
+        let table = &self.policy.table;
+        let addresses = clone.iter().flat_map(|member| {
+            sets::remove_messages(table, self.set_of(*member), &sets::address_key(*member))
+        });
+        // What the kernel has counted of the clone goes too.
+        let links = self.policy.slots.iter().filter(|slot| slot.addresses().any(|own| clone.contains(&own)));
+        let counts = links.flat_map(|slot| {
+            let key = sets::interface_key(&slot.interface);
+            nftables::LIMIT_SETS.into_iter().flat_map(move |set| sets::remove_messages(table, set, &key))
+        });
+        let messages: Vec<_> = addresses.chain(counts).collect();
         match self.sockets.with(|socket| socket.transaction(&messages)) {
-            // No set, no member.
+            // Without the set there are no members.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             other => other.map_err(failed),
         }
     }
 
-    /// Makes the kernel forget the connections of a clone: one that is no member any more, and best when its link is gone
-    /// too, since they are looked for once.
-    pub fn forget_connections(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
-        let forgotten = self.sockets.with(|socket| conntrack::forget(socket, clone));
-        forgotten.map_err(|source| FirewallError::Kernel {
-            doing: format!("ending connections of {clone:?}"),
+    /// Removes the entries of a clone from connection tracking, once. The clone must not be a member any more, and its link
+    /// should be gone, or new entries can appear.
+    pub fn end_connections(&self, clone: &[IpAddr]) -> Result<(), FirewallError> {
+        let ended = self.sockets.with(|socket| conntrack::end(socket, clone));
+        ended.map_err(|source| FirewallError::Kernel {
+            doing: format!("ending the connections of {clone:?}"),
             source,
         })
     }
 
-    /// Who is let out now.
+    /// Removes all entries of these addresses from connection tracking, in both directions, translated ones too, and checks
+    /// that none is left. For many addresses: it reads the table once instead of once per address.
+    pub fn end_all_connections(&self, addresses: &[IpAddr]) -> Result<(), FirewallError> {
+        let ended = self.sockets.with(|socket| conntrack::end_all(socket, addresses));
+        ended.map_err(|source| FirewallError::Kernel {
+            doing: "ending the clones' connections".into(),
+            source,
+        })
+    }
+
+    /// The current members.
     pub fn members(&self) -> Result<BTreeSet<IpAddr>, FirewallError> {
         let mut members = BTreeSet::new();
         for set in [&self.policy.set, &self.set6] {
@@ -201,7 +257,7 @@ impl Firewall {
         Ok(members)
     }
 
-    /// How many connections the kernel remembers of a clone.
+    /// How many entries of a clone connection tracking has.
     pub fn connections(&self, clone: &[IpAddr]) -> Result<usize, FirewallError> {
         let states = self.sockets.with(|socket| conntrack::states(socket, clone));
         let states = states.map_err(|source| FirewallError::Kernel {
@@ -211,13 +267,14 @@ impl Firewall {
         Ok(states.len())
     }
 
-    /// Of which of these addresses the kernel remembers connections. One look, however many addresses.
+    /// Which of these addresses have entries in connection tracking. The table is read once, however many addresses there
+    /// are.
     pub fn connected(&self, addresses: &[IpAddr]) -> Result<BTreeSet<IpAddr>, FirewallError> {
         let found = self.sockets.with(|socket| conntrack::connected(socket, addresses));
         found.map_err(|source| FirewallError::Kernel { doing: "reading the connections".into(), source })
     }
 
-    /// News of the table from now on.
+    /// Subscribes to changes of the table.
     pub fn watch(&self) -> Result<Watch, FirewallError> {
         Watch::new(&self.policy.table, self.sockets.clone()).map_err(|source| FirewallError::Kernel {
             doing: format!("watching table inet {}", self.policy.table),
@@ -249,12 +306,13 @@ impl Firewall {
     }
 
     fn read(&self) -> Result<Option<Snapshot>, FirewallError> {
-        Snapshot::read(&self.policy.table, &[&self.policy.set, &self.set6]).map_err(|source| {
+        let [rate, count] = nftables::LIMIT_SETS;
+        Snapshot::read(&self.policy.table, &[&self.policy.set, &self.set6, rate, count]).map_err(|source| {
             FirewallError::Kernel { doing: format!("reading table inet {}", self.policy.table), source }
         })
     }
 
-    /// What a proof compares with: the ruleset loaded where it touches nothing, read back from the same kernel. So
+    /// What a proof compares with: the ruleset loaded into another network namespace and read back from the same kernel. So
     /// neither the daemon's memory nor a mark inside the table has to be trusted.
     fn load_elsewhere(&self) -> Result<Snapshot, FirewallError> {
         let snapshot = in_new_network(|| {
@@ -268,12 +326,12 @@ impl Firewall {
     }
 
     fn expected(&self) -> MutexGuard<'_, Option<Snapshot>> {
-        // Whoever panicked with it left either nothing or a whole snapshot.
+        // A panic leaves either nothing or a whole snapshot in it.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs something in a network namespace that ends with it, in a thread of its own.
+/// Runs `work` in a thread with a new network namespace, which ends with the thread.
 fn in_new_network<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

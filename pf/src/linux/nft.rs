@@ -1,4 +1,4 @@
-//! Running `nft`, once per load: it alone knows how to turn the text into the kernel's expressions.
+//! Runs `nft`, once per load: it translates the text into the kernel's expressions.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Where distributions put it. Never searched in a caller's PATH.
-const PLACES: [&str; 2] = ["/usr/sbin/nft", "/sbin/nft"];
+/// Where distributions install it. PATH is not used.
+const PATHS: [&str; 2] = ["/usr/sbin/nft", "/sbin/nft"];
 /// A pool of 900 slots loads in well under a second, also on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Enough for every message that helps.
@@ -23,10 +23,10 @@ const LONGEST_OUTPUT: usize = 16 * 1024;
 /// Why a ruleset was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum NftError {
-    /// The program is not there.
+    /// The program is not installed.
     #[error("nft is not installed (looked for /usr/sbin/nft and /sbin/nft): install the package nftables")]
     Missing,
-    /// It could not be started or watched.
+    /// It could not be started or waited for.
     #[error("{program} could not be run: {source}")]
     Run {
         /// The program.
@@ -40,26 +40,26 @@ pub enum NftError {
         /// The program.
         program: &'static str,
     },
-    /// It said no.
+    /// It refused the ruleset.
     #[error("{program} refused the ruleset ({status}): {output}")]
     Refused {
         /// The program.
         program: &'static str,
         /// Its exit status.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Its output.
         output: String,
     },
 }
 
 /// Loads a ruleset as one transaction into the calling thread's network namespace.
 pub(super) fn load(ruleset: &str) -> Result<(), NftError> {
-    let program = PLACES.into_iter().find(|place| Path::new(place).exists()).ok_or(NftError::Missing)?;
+    let program = PATHS.into_iter().find(|path| Path::new(path).exists()).ok_or(NftError::Missing)?;
     run(program, ruleset).map_err(|source| NftError::Run { program, source })?
 }
 
 fn run(program: &'static str, ruleset: &str) -> io::Result<Result<(), NftError>> {
-    // A file in memory instead of a pipe: nothing to feed while the program runs.
+    // A file in memory instead of a pipe: it needs no writer while the program runs.
     let mut input = File::from(memfd_create(c"ruleset", MFdFlags::MFD_CLOEXEC)?);
     input.write_all(ruleset.as_bytes())?;
     input.rewind()?;
@@ -81,7 +81,7 @@ fn run(program: &'static str, ruleset: &str) -> io::Result<Result<(), NftError>>
         end(&mut child);
         return said.map(|_| Err(NftError::Deadline { program }));
     };
-    // It closed its output; what is left is its exit.
+    // It has closed its output and is about to exit.
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
             let output = String::from_utf8_lossy(&said).trim().to_owned();
@@ -99,13 +99,13 @@ fn run(program: &'static str, ruleset: &str) -> io::Result<Result<(), NftError>>
 
 fn end(child: &mut Child) {
     if let Ok(pid) = i32::try_from(child.id()) {
-        // It may be gone by itself. Its number is ours until it is waited for.
+        // It may have exited. Its process id is not reused before `wait`.
         let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
     }
     let _ = child.wait();
 }
 
-/// Everything up to the end, cut at [`LONGEST_OUTPUT`]; None when the deadline passed first.
+/// The output up to its end, cut at [`LONGEST_OUTPUT`]; `None` if the deadline passed first.
 fn read_until(source: &mut io::PipeReader, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     loop {

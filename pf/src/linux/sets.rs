@@ -1,4 +1,4 @@
-//! The members of a set, straight to and from the kernel: microseconds where the program takes milliseconds.
+//! The elements of a set over netlink: microseconds, where running `nft` takes milliseconds.
 
 use super::netlink::{Attributes, CREATE, INET, Message, NFTABLES, Socket};
 use std::io;
@@ -19,36 +19,49 @@ const KEY: u16 = 1;
 /// `NFTA_DATA_VALUE`
 const VALUE: u16 = 1;
 
-/// Makes an address a member; if it is one already, it stays one.
-pub(super) fn add_message(table: &str, set: &str, member: IpAddr) -> Message {
-    let mut message = change(NEW_ELEMENTS, table, set, member);
+/// Adds an element. Adding it again is success.
+pub(super) fn add_message(table: &str, set: &str, key: &[u8]) -> Message {
+    let mut message = change(NEW_ELEMENTS, table, set, key);
     message.flags = CREATE;
     message
 }
 
-/// Takes a member out; it must be one.
-pub(super) fn delete_message(table: &str, set: &str, member: IpAddr) -> Message {
-    change(DELETE_ELEMENTS, table, set, member)
+/// Removes an element. An absent one is success, because it is added before: a failed transaction would make the kernel
+/// wait for all processors, about a hundred times as long.
+pub(super) fn remove_messages(table: &str, set: &str, key: &[u8]) -> [Message; 2] {
+    [add_message(table, set, key), change(DELETE_ELEMENTS, table, set, key)]
 }
 
-fn change(kind: u16, table: &str, set: &str, member: IpAddr) -> Message {
+/// The key of an address.
+pub(super) fn address_key(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+/// The key of an interface name: `IFNAMSIZ` bytes, padded with zeroes.
+pub(super) fn interface_key(name: &str) -> [u8; libc::IFNAMSIZ] {
+    let mut key = [0; libc::IFNAMSIZ];
+    for (to, from) in key.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    key
+}
+
+fn change(kind: u16, table: &str, set: &str, key: &[u8]) -> Message {
     Message::new(kind, INET).with(|attributes| {
         attributes.text(LIST_TABLE, table);
         attributes.text(LIST_SET, set);
         attributes.nested(LIST_ELEMENTS, |list| {
-            list.nested(ELEMENT, |element| {
-                element.nested(KEY, |key| match member {
-                    IpAddr::V4(v4) => key.bytes(VALUE, &v4.octets()),
-                    IpAddr::V6(v6) => key.bytes(VALUE, &v6.octets()),
-                });
-            });
+            list.nested(ELEMENT, |element| element.nested(KEY, |value| value.bytes(VALUE, key)));
         });
     })
 }
 
 /// Whether an address is a member. The kernel looks up this one element, however many members the set has.
 pub(super) fn contains(socket: &mut Socket, table: &str, set: &str, member: IpAddr) -> io::Result<bool> {
-    match socket.get(&change(GET_ELEMENTS, table, set, member)) {
+    match socket.get(&change(GET_ELEMENTS, table, set, &address_key(member))) {
         Ok(_) => Ok(true),
         // No such element, set or table.
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
@@ -94,12 +107,17 @@ mod tests {
             assert!(!contains(&mut socket, "t", "v4", member).unwrap(), "no table, no member");
             nft::load("table inet t { set v4 { type ipv4_addr; }; set v6 { type ipv6_addr; }; }").unwrap();
             assert!(!contains(&mut socket, "t", "v4", member).unwrap(), "the set is empty");
-            socket.transaction(&[add_message("t", "v4", member), add_message("t", "v6", member6)]).unwrap();
+            socket
+                .transaction(&[
+                    add_message("t", "v4", &address_key(member)),
+                    add_message("t", "v6", &address_key(member6)),
+                ])
+                .unwrap();
             assert!(contains(&mut socket, "t", "v4", member).unwrap());
             assert!(contains(&mut socket, "t", "v6", member6).unwrap());
             assert!(!contains(&mut socket, "t", "v4", stranger).unwrap());
             assert!(!contains(&mut socket, "t", "absent", member).unwrap(), "no set, no member");
-            socket.transaction(&[delete_message("t", "v4", member)]).unwrap();
+            socket.transaction(&remove_messages("t", "v4", &address_key(member))).unwrap();
             assert!(!contains(&mut socket, "t", "v4", member).unwrap());
         };
         in_new_network(looked_up).expect("this test needs root, for a network of its own");

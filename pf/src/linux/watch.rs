@@ -1,4 +1,4 @@
-//! News of the ruleset, from the kernel, at the moment it changes.
+//! The kernel's events about changes of the ruleset.
 
 use super::netlink::{Events, NFTABLES, Read};
 use super::sets::{DELETE_ELEMENTS, NEW_ELEMENTS};
@@ -21,25 +21,25 @@ const TABLE: u16 = 1;
 /// One transaction that touched the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The table itself, a chain, a rule or a set came or went: time to prove.
+    /// The table, a chain, a rule, a set or an object was added or removed. The rules must be verified.
     pub rules: bool,
-    /// Members came or went.
+    /// Members were added or removed.
     pub members: bool,
-    /// Somebody else did it, or may have.
+    /// Another program did it, or may have.
     pub others: bool,
-    /// Who did it, as the kernel tells; empty if news were lost.
+    /// The program, according to the kernel; empty if events were lost.
     pub by: String,
 }
 
-/// Watches one table. Take it before the first proof, so that nothing is missed between the two.
+/// Watches one table. Subscribe before the first proof, so that no change between the two is missed.
 ///
-/// The file descriptor is readable when there is news: it fits into any event loop.
+/// The file descriptor is readable when there are events.
 #[derive(Debug)]
 pub struct Watch {
     events: Events,
     own: Sockets,
     table: String,
-    /// What the transaction whose end has not been seen yet touched.
+    /// What the current transaction, whose end was not received yet, has changed.
     rules: bool,
     members: bool,
 }
@@ -51,13 +51,13 @@ impl AsFd for Watch {
 }
 
 impl Watch {
-    /// What is done by `own` is told as such.
+    /// Changes through the sockets of `own` are not reported as made by others.
     pub(super) fn new(table: &str, own: Sockets) -> io::Result<Watch> {
         let events = Events::subscribe(RULESET_GROUP)?;
         Ok(Watch { events, own, table: table.into(), rules: false, members: false })
     }
 
-    /// What has changed, without waiting. Several transactions since the last call are one change.
+    /// Reads the changes since the last call, without waiting. Several transactions are reported as one change.
     pub fn changes(&mut self) -> io::Result<Option<Change>> {
         let mut change: Option<Change> = None;
         loop {
@@ -98,7 +98,7 @@ impl Watch {
         }
     }
 
-    /// Waits for a change; None when the time is over first.
+    /// Waits for a change; `None` if the time is over first.
     pub fn wait(&mut self, patience: Duration) -> io::Result<Option<Change>> {
         let deadline = Instant::now() + patience;
         loop {

@@ -197,6 +197,15 @@ fn expect<'a>(words: &mut impl Iterator<Item = &'a str>, expected: &str) -> Resu
     }
 }
 
+/// Parses the options of `keep state`, in the order in which pfctl lists them.
+fn read_state_options<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<(), String> {
+    for word in ["(source-track", "global", ",", "max-src-states"] {
+        expect(words, word)?;
+    }
+    let states = words.next().and_then(|word| word.strip_suffix(')')).ok_or("no end of the options")?;
+    states.parse::<u32>().map(drop).map_err(|_| format!("{states} is no number of states"))
+}
+
 fn read_table(texts: &[&str]) -> Result<(String, Table), String> {
     let name = texts
         .get(1)
@@ -328,7 +337,12 @@ fn read_rule(texts: &[&str], plain: bool) -> Result<Rule, String> {
                 }
                 rule.icmp6 = Some(kind.into());
             }
-            "keep" if pass => expect(&mut words, "state")?,
+            "keep" if pass => {
+                expect(&mut words, "state")?;
+                if words.peek().is_some_and(|word| word.starts_with('(')) {
+                    read_state_options(&mut words)?;
+                }
+            }
             "no" if pass => {
                 expect(&mut words, "state")?;
                 rule.keeps_state = false;

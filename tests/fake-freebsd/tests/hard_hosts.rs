@@ -6,6 +6,7 @@
 
 mod lab;
 
+use fake_freebsd::{State, StateKind};
 use lab::facts::{self, facts, of_slot, same};
 use lab::{Daemon, Lab, in_private_machine};
 use serde_json::{Value, json};
@@ -178,6 +179,70 @@ fn without_rules(take_away: &str, give_back: &str) {
         daemon.destroy(&clone).unwrap();
     }
     lab.nobody_did_wrong();
+}
+
+/// A state that was made while the anchor was empty would outlive the reload of its rules.
+#[test]
+fn connections_made_without_rules_end_before_the_bridge_is_up() {
+    in_private_machine("connections_made_without_rules_end_before_the_bridge_is_up", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let clone = daemon.create("states");
+        let ip = clone["ip"].as_str().unwrap();
+        let state = |source: String, destination: String, kind| State { source, destination, kind };
+        let foreign = state("203.0.113.9:50000".into(), "203.0.113.254:22".into(), StateKind::Inner);
+        lab.machine.forget_calls();
+        lab.machine.change(|world| {
+            world.pf.anchors.get_mut("browser").unwrap().filter.clear();
+            world.pf.states = vec![
+                state(format!("{ip}:40000"), "10.9.9.1:80".into(), StateKind::Inner),
+                state(format!("{ip}:40000"), "10.9.9.1:80".into(), StateKind::Translated),
+                state("10.9.9.1:80".into(), format!("{ip}:8080"), StateKind::ToClone),
+                foreign.clone(),
+            ];
+        });
+        lab.until("the host is ready", || {
+            let rules = !lab.machine.world().pf.anchors["browser"].filter.is_empty();
+            (rules && status(&daemon)["egress"] == "ok").then_some(())
+        });
+        assert_eq!(lab.machine.world().pf.states, [foreign], "the clones' states are gone, no other is");
+        let lines: Vec<String> = lab.machine.calls().iter().map(|run| run.line()).collect();
+        let first = |words: &str| lines.iter().position(|line| line.contains(words)).unwrap_or(usize::MAX);
+        let (down, killed, up) = (first("bridge72 down"), first("-M -k 10.87.64.0/22"), first("bridge72 up"));
+        assert!(down < killed && killed < up && up < usize::MAX, "{lines:#?}");
+        daemon.destroy(&clone).unwrap();
+        lab.nobody_did_wrong();
+    });
+}
+
+/// The checks between inspections notice what the timer would notice an hour later.
+#[test]
+fn lost_rules_are_noticed_between_inspections() {
+    in_private_machine("lost_rules_are_noticed_between_inspections", || {
+        let settings = ["lifecycle.reconcile_interval_ms = 3600000", "freebsd.rules_interval_ms = 150"];
+        let lab = Lab::new(&settings);
+        let daemon = lab.ready();
+        lab.write_pf_conf(true);
+        let clone = daemon.create("watched");
+        let bridge_is_up = || lab.machine.world().interface(0, "bridge72").unwrap().up;
+        let reload = format!("pfctl -f {}", lab.path("pf.conf").display());
+        // hostd loads its own anchor by itself.
+        lab.machine.forget_calls();
+        lab.machine.run("pfctl -a browser -F rules");
+        lab.until("the anchor is back", || {
+            (bridge_is_up() && !lab.machine.world().pf.anchors["browser"].filter.is_empty()).then_some(())
+        });
+        assert!(lab.machine.calls().iter().any(|run| run.line().contains("bridge72 down")));
+        // What belongs to the administrator keeps the bridge down until the administrator has restored it.
+        for (lose, restore) in [("pfctl -F rules", reload.as_str()), ("pfctl -d", "pfctl -e")] {
+            lab.machine.run(lose);
+            lab.until("the bridge is down", || (!bridge_is_up()).then_some(()));
+            lab.machine.run(restore);
+            lab.until("the bridge is up", || bridge_is_up().then_some(()));
+        }
+        daemon.destroy(&clone).unwrap();
+        lab.nobody_did_wrong();
+    });
 }
 
 #[test]

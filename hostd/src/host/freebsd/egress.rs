@@ -10,11 +10,16 @@
 //! - Removing an address from the table does not end its connections. Their states are killed in both directions,
 //!   including the translated ones.
 //!
-//! PF reports no changes, so every inspection of the whole host verifies the rules again. A create relies on the last
-//! verification for at most [`PROOF_LASTS`].
+//! PF reports no changes. Every inspection of the whole host verifies the rules again, and between inspections
+//! [`super::rule_watch`] checks the most important facts several times per second. A create relies on the last verification
+//! for at most [`PROOF_LASTS`].
+//!
+//! A state that was made while the rules were missing passes packets after they are back. So the states of all clones are
+//! killed before the bridge comes up.
 
 use super::FreebsdState;
 use super::interfaces::Interface;
+use super::rule_watch::RuleWatch;
 use crate::api::EgressHealth;
 use crate::config::Config;
 use crate::host::command::{Command, Outcome};
@@ -31,6 +36,9 @@ use std::time::Duration;
 /// How long a create may rely on the last verification of the rules.
 pub(super) const PROOF_LASTS: Duration = Duration::from_secs(15);
 
+/// How often the states of all clones are killed before hostd gives up.
+const KILL_TRIES: usize = 5;
+
 const HINT: &str = "load the rules with `pfctl -f /etc/pf.conf` (never `service pf restart`); hostctl doctor reports what is wrong";
 
 /// The packet filter of one hostd.
@@ -39,13 +47,15 @@ pub(super) struct Egress {
     pub(super) policy: Policy,
     /// Where the rendered anchor is kept for loading it again.
     file: PathBuf,
+    pub(super) watch: RuleWatch,
 }
 
 impl Egress {
     /// The policy of this pool, checked. Nothing is loaded.
     pub(super) fn new(config: &Config, slots: &Slots) -> HostResult<Egress> {
         let policy = policy(config, slots)?;
-        Ok(Egress { policy, file: config.paths.state.join("browser.conf") })
+        let file = config.paths.state.join("browser.conf");
+        Ok(Egress { policy, file, watch: RuleWatch::new(config.freebsd.rules_interval_ms) })
     }
 }
 
@@ -62,6 +72,7 @@ pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
     spec.control_users = egress.control_users.clone();
     spec.browserd_port = egress.browserd_port;
     spec.external = Some(egress.external.clone()).filter(|name| !name.is_empty());
+    spec.connections = egress.connection_limits();
     Policy::try_from(spec).map_err(|error| {
         let hint = "correct the sections [egress] and [freebsd]";
         HostError::new(HostErrorKind::NotReady, "egress policy", "the configuration is not valid", hint)
@@ -82,11 +93,11 @@ pub(super) fn membership(members: &BTreeSet<IpNet>, names: &SlotNames) -> (bool,
 }
 
 impl FreebsdState {
-    fn pfctl(&self, arguments: pfctl::Arguments) -> Command {
+    pub(super) fn pfctl(&self, arguments: pfctl::Arguments) -> Command {
         self.tools.pfctl.with(arguments)
     }
 
-    fn pfctl_failed(&self, outcome: &Outcome) -> HostError {
+    pub(super) fn pfctl_failed(&self, outcome: &Outcome) -> HostError {
         let kind = match pfctl::failure(&outcome.stderr) {
             Some(Failure::NoTable | Failure::NoAnchor | Failure::NoDevice | Failure::Permission) => {
                 HostErrorKind::NotReady
@@ -97,7 +108,7 @@ impl FreebsdState {
             .caused_by(outcome.failed())
     }
 
-    fn pf_unreadable(&self, error: pfctl::ReadError) -> HostError {
+    pub(super) fn pf_unreadable(&self, error: pfctl::ReadError) -> HostError {
         let hint = "this version of pfctl has another output format: report its output";
         HostError::new(HostErrorKind::Failed, "pfctl", "unexpected output", hint).caused_by(error)
     }
@@ -183,10 +194,9 @@ impl FreebsdState {
     pub(super) async fn repair(&self) -> HostResult<EgressHealth> {
         let findings = self.prove().await?;
         if findings.is_empty() {
-            self.set_bridge(true).await?;
-            return Ok(EgressHealth::Ok);
+            return self.open_bridge().await;
         }
-        self.set_bridge(false).await?;
+        self.close_bridge().await?;
         for finding in &findings {
             tracing::error!(%finding, bridge = self.network.bridge, "the clones' firewall rules are wrong; their bridge is down");
         }
@@ -212,8 +222,43 @@ impl FreebsdState {
         if !left.is_empty() {
             return Ok(self.judge(&left, None));
         }
+        self.open_bridge().await
+    }
+
+    /// Take the bridge down: no clone reaches anything.
+    pub(super) async fn close_bridge(&self) -> HostResult<()> {
+        self.egress.watch.set_closed(true);
+        self.set_bridge(false).await
+    }
+
+    /// Bring the bridge up after the rules were verified. Connections that were made while the rules were wrong are ended
+    /// first.
+    async fn open_bridge(&self) -> HostResult<EgressHealth> {
+        self.end_all_connections().await?;
         self.set_bridge(true).await?;
+        self.egress.watch.set_closed(false);
         Ok(EgressHealth::Ok)
+    }
+
+    /// Kill the states of all addresses of the clones' networks, and prove that none is left: the same commands kill none
+    /// in a second run. The bridge is down and the rules are loaded, so no new state can appear.
+    async fn end_all_connections(&self) -> HostResult<()> {
+        for _ in 0..KILL_TRIES {
+            let mut killed = 0;
+            for network in &self.egress.policy.networks {
+                for line in pfctl::kill_network_states(network) {
+                    let outcome = self.run_pf(line).await?;
+                    killed +=
+                        pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
+                }
+            }
+            if killed == 0 {
+                return Ok(());
+            }
+        }
+        let message = "states of the clones' addresses appear as fast as they are killed";
+        let hint = "find their source with `pfctl -ss`; the bridge stays down until there are none";
+        Err(HostError::new(HostErrorKind::Busy, "PF states", message, hint))
     }
 
     async fn load_anchor(&self) -> HostResult<()> {

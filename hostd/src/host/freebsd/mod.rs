@@ -6,7 +6,7 @@
 //! | storage | two ZFS clones | a user property | [`super::zfs`] |
 //! | limits | RCTL rules | the jail's name | [`rctl`] |
 //! | network | epair in the bridge | the description of the host's end | [`network`], [`interfaces`], [`arp`] |
-//! | egress | members of a PF table | the slot's address | [`egress`] |
+//! | egress | members of a PF table | the slot's address | [`egress`], [`rule_watch`] |
 //! | jail | VNET jail | its `host.hostuuid` | [`jail`], [`jails`], [`conf`], [`files`] |
 //! | service | processes of the jail | the jail's number | [`service`], [`processes`] |
 //! | mounts | mounts below the clone's folder | the path | [`mounts`] |
@@ -34,6 +34,7 @@ mod mounts;
 mod network;
 mod processes;
 mod rctl;
+mod rule_watch;
 mod service;
 mod settings;
 #[cfg(test)]
@@ -209,6 +210,10 @@ impl Host for FreebsdHost {
             Some(last) => Ok(last.egress),
             None => self.0.health().await,
         }
+    }
+
+    async fn changed(&self) {
+        self.0.rules_changed().await;
     }
 
     async fn repair_egress(&self) -> HostResult<EgressHealth> {

@@ -34,6 +34,7 @@ pub(super) fn run(
     findings.push(open_files::check(&state.config));
     findings.push(user_ids::check(state));
     findings.push(egress(state));
+    findings.push(connection_tracking(state));
     findings.extend(forwarding(state));
     findings.push(template(state, usable));
     findings.push(passage(state));
@@ -174,6 +175,31 @@ fn egress(state: &LinuxHostState) -> Finding {
             "apt install nftables; modprobe nf_tables nf_conntrack",
         ),
     }
+}
+
+/// Whether all clones together can fill the table that the host's own connections need too.
+fn connection_tracking(state: &LinuxHostState) -> Finding {
+    const CHECK: &str = "connections";
+    let path = "/proc/sys/net/netfilter/nf_conntrack_max";
+    let text = std::fs::read_to_string(path);
+    let Some(most) = text.as_ref().ok().and_then(|text| text.trim().parse::<u64>().ok()) else {
+        return finding(CHECK, Severity::Warning, format!("{path} cannot be read"), "modprobe nf_conntrack");
+    };
+    let clones = state.config.server.max_clones.min(state.slots.len() as u64);
+    let each = state.egress.tracked_per_clone();
+    let all = each * clones;
+    let message = format!(
+        "{clones} clones track at most {all} connections ({each} each); the host's table has room for {most}"
+    );
+    // The rest is for the host itself.
+    if all <= most / 8 * 7 {
+        return good(CHECK, message);
+    }
+    let fix = format!(
+        "sysctl -w net.netfilter.nf_conntrack_max={}, or lower egress.max_connections or server.max_clones",
+        all.div_ceil(7) * 8
+    );
+    finding(CHECK, Severity::Warning, message, &fix)
 }
 
 fn forwarding(state: &LinuxHostState) -> Vec<Finding> {

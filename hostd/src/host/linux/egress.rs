@@ -1,82 +1,79 @@
-//! The clones' packet filter, kept and watched.
+//! The clones' packet filter: loaded, verified and watched.
 //!
-//! The rules are proven once and after every change of them; the kernel itself tells of changes. Between two changes
-//! nobody has to ask again, so a create does not pay for a proof. When the rules are not what they must be, the clones'
-//! links go down first, and only proven rules bring them up again.
+//! The rules are verified once and again after every change, of which the kernel sends an event. Between two changes a
+//! create relies on the last proof. When the rules are wrong, the clones' links are taken down within milliseconds. They come
+//! up again when the rules are proven and no connection that was made in between is left in connection tracking.
+//!
+//! Until the links are down, and if hostd does not run at all, the rules in the clones' own network namespaces hold: see
+//! [`pf::clone_rules`].
+
+mod proof;
+mod untracked;
+mod watch;
+
+pub(super) use untracked::Moment;
 
 use super::errors::refused;
 use super::network;
 use crate::api::EgressHealth;
 use crate::config::EgressConfig;
-use crate::host::{HostError, HostErrorKind, HostResult};
+use crate::host::{HostError, HostErrorKind, HostResult, RefusedPackets};
 use crate::slot::{Slot, SlotNames, Slots};
-use pf::linux::{Firewall, FirewallError};
+use pf::linux::{CloneFilter, Firewall, FirewallError, Watch};
 use pf::{Policy, PolicySpec};
-use std::collections::{BTreeMap, BTreeSet};
+use proof::ProofState;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
+use untracked::UntrackedSlots;
+use watch::{Events, Next};
 
-/// How long the watching thread sleeps at most before it looks whether it is still needed.
-const WATCH_PATIENCE: Duration = Duration::from_secs(3600);
+/// How long the watching thread sleeps at most before it checks whether it is still needed.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How often the rules are proven before hostd gives up because they change all the time.
+const PROOF_TRIES: usize = 5;
 
 /// The packet filter of one hostd.
 #[derive(Debug)]
 pub(super) struct Egress {
     firewall: Firewall,
-    /// The rules are the rendered ones and nobody touched them since.
-    proven: AtomicBool,
-    /// Every place for a clone, for its link.
+    proof: Arc<ProofState>,
+    /// Whether the thread that follows events runs.
+    watch_thread: Arc<AtomicBool>,
     slots: Vec<SlotNames>,
-    /// Slots of which the kernel remembered no connection when they had neither link nor membership. As long as that
-    /// and the rules stay so, none can come about, and looking again would cost a walk through all of the host's.
-    quiet: Mutex<Quiet>,
+    untracked: Mutex<UntrackedSlots>,
+    /// The clones' links were taken down and are not up again.
+    links_down: AtomicBool,
+    /// Held while links are taken down or brought up, so that the last change wins.
+    switching: Mutex<()>,
+    /// The rules for the clones' own network namespaces, translated once.
+    clone_filter: Mutex<Option<Arc<CloneFilter>>>,
+    /// The host's addresses that no denied range contains, as of the last inspection.
+    host_addresses: Mutex<Vec<IpAddr>>,
     /// Something changed that cannot wait for the timer.
     pub(super) changed: Notify,
-}
-
-/// The slots of which no connection can be remembered, and when each was last expected to have some.
-#[derive(Debug, Default)]
-struct Quiet {
-    slots: BTreeSet<Slot>,
-    expected: BTreeMap<Slot, u64>,
-    /// Counts what happens, to tell before from after.
-    clock: u64,
-}
-
-impl Quiet {
-    /// The slot gets a link or a membership: from here on connections can come about.
-    fn expect(&mut self, slot: Slot) {
-        self.clock += 1;
-        self.slots.remove(&slot);
-        self.expected.insert(slot, self.clock);
-    }
-
-    /// A look that began then found the slot cut off and without connections. It may have got a link meanwhile.
-    fn settle(&mut self, slot: Slot, began: u64) {
-        if self.expected.get(&slot).is_none_or(|expected| *expected <= began) {
-            self.slots.insert(slot);
-        }
-    }
 }
 
 impl Egress {
     /// The policy of this pool, checked. Nothing is loaded yet.
     pub(super) fn new(pool: &Slots, config: &EgressConfig) -> HostResult<Egress> {
         let slots: Vec<SlotNames> = pool.slots().map(|slot| pool.names(slot)).collect();
-        let place =
+        let slot =
             |names: &SlotNames| pf::Slot { interface: names.interface.clone(), ip: names.ip, ip6: names.ip6 };
         let here = [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)];
         let mut spec = PolicySpec::new(pool.networks().collect());
         spec.table = config.table.clone();
-        spec.slots = slots.iter().map(place).collect();
+        spec.slots = slots.iter().map(slot).collect();
         spec.resolver = config.resolver;
         spec.control_plane = here.into_iter().flatten().chain(config.control_plane.iter().copied()).collect();
         spec.control_users = config.control_users.clone();
         spec.browserd_port = config.browserd_port;
         spec.external = Some(config.external.clone()).filter(|name| !name.is_empty());
+        spec.connections = config.connection_limits();
         let policy = Policy::try_from(spec).map_err(|error| {
             HostError::new(
                 HostErrorKind::NotReady,
@@ -89,9 +86,14 @@ impl Egress {
         let firewall = Firewall::new(policy);
         Ok(Egress {
             firewall,
-            proven: AtomicBool::new(false),
+            proof: Arc::default(),
+            watch_thread: Arc::default(),
             slots,
-            quiet: Mutex::default(),
+            untracked: Mutex::default(),
+            links_down: AtomicBool::new(false),
+            switching: Mutex::default(),
+            clone_filter: Mutex::default(),
+            host_addresses: Mutex::default(),
             changed: Notify::new(),
         })
     }
@@ -100,92 +102,176 @@ impl Egress {
         &self.firewall.policy().table
     }
 
-    /// Follow the kernel's news of the rules for as long as anybody else holds this.
+    /// Start the thread that follows the kernel's events about the rules, unless it runs. It ends when nobody else holds
+    /// this.
     pub(super) fn watch(self: &Arc<Self>) -> HostResult<()> {
-        let mut watch = self.firewall.watch().map_err(|error| self.failed(error))?;
-        let weak = Arc::downgrade(self);
+        let Some(running) = ThreadMark::set(&self.watch_thread) else { return Ok(()) };
+        let events = self.subscribe().map_err(|error| self.failed(error))?;
+        let (proof, first) = (self.proof.clone(), (self.proof.watch(), events));
+        let (again, resubscribed) = (Arc::downgrade(self), Arc::downgrade(self));
         let follow = move || {
-            loop {
-                let change = watch.wait(WATCH_PATIENCE);
-                let Some(egress) = weak.upgrade() else { return };
-                match change {
-                    Ok(None) => continue,
-                    // A member that hostd itself took or let go is no news.
-                    Ok(Some(change)) if !change.rules && !change.others => continue,
-                    Ok(Some(change)) if !change.rules => {}
-                    Ok(Some(change)) => egress.rules_changed(&change.by),
-                    Err(error) => {
-                        tracing::error!(%error, "the kernel's news of the firewall cannot be read; only the timer looks now");
-                        egress.proven.store(false, Ordering::SeqCst);
-                        return;
+            let _running = running;
+            watch::follow(
+                &proof,
+                first,
+                || again.upgrade().map(|egress| egress.subscribe()),
+                || {
+                    if let Some(egress) = resubscribed.upgrade() {
+                        egress.changed.notify_one();
                     }
-                }
-                egress.changed.notify_one();
-            }
+                },
+                std::thread::sleep,
+            );
         };
-        let spawned = std::thread::Builder::new().name("firewall-watch".into()).spawn(follow);
-        spawned
+        std::thread::Builder::new()
+            .name("firewall-watch".into())
+            .spawn(follow)
             .map(drop)
             .map_err(|error| refused("firewall-watch", "start its thread", HostErrorKind::Failed, error))
     }
 
-    /// Somebody changed the rules: prove them, and until they are put back keep the clones in.
+    fn subscribe(self: &Arc<Self>) -> Result<RuleEvents, FirewallError> {
+        let watch = self.firewall.watch()?;
+        Ok(RuleEvents { watch, egress: Arc::downgrade(self) })
+    }
+
+    /// The rules changed. If they are not the rendered ones, the clones' links go down before anything else happens.
     fn rules_changed(&self, by: &str) {
-        self.proven.store(false, Ordering::SeqCst);
-        self.quiet().slots.clear();
-        match self.firewall.prove() {
-            Ok(_) => self.proven.store(true, Ordering::SeqCst),
-            Err(error) => {
-                let down = network::set_up(&self.slots, false);
-                tracing::error!(%error, by, ?down, "the clones' firewall was changed; their links are down until it is back");
+        self.proof.changed();
+        self.untracked().clear();
+        let began = self.proof.begin();
+        let unchanged = match self.firewall.differs() {
+            Ok(Some(differs)) => Ok(!differs),
+            // Nothing to compare with yet: hostd has just loaded the rules for the first time.
+            Ok(None) => self.firewall.prove().map(|_| true),
+            Err(error) => Err(error),
+        };
+        if matches!(unchanged, Ok(true)) {
+            return self.proof.complete(began);
+        }
+        let down = self.close_links();
+        let message = "the clones' firewall was changed; their links are down until it is back";
+        tracing::error!(?unchanged, by, ?down, "{message}");
+    }
+
+    fn close_links(&self) -> HostResult<()> {
+        let _switching = self.switching();
+        self.links_down.store(true, Ordering::SeqCst);
+        network::set_up(&self.slots, false).map(drop)
+    }
+
+    /// Bring the clones' links up. Connections that were made while the rules were wrong are ended first.
+    fn open_links(self: &Arc<Self>) -> HostResult<()> {
+        let _switching = self.switching();
+        if network::any_down(&self.slots)? {
+            let all: Vec<IpAddr> = self.slots.iter().flat_map(addresses).collect();
+            self.firewall.end_all_connections(&all).map_err(|error| self.failed(error))?;
+            // A change after this check waits for the lock and then takes the links down.
+            if !self.record_proof()? {
+                let hint = "find out who changes the rules: nft monitor";
+                let why = "the rules changed before the clones' links could come up";
+                return Err(HostError::new(HostErrorKind::NotReady, self.object(), why, hint));
             }
+            network::set_up(&self.slots, true)?;
         }
+        self.links_down.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
-    /// Whether the rules are known to be the rendered ones.
+    /// Whether the rules are known to be the rendered ones and the clones' links are open.
     pub(super) fn is_proven(&self) -> bool {
-        self.proven.load(Ordering::SeqCst)
+        self.proof.is_proven() && !self.links_down.load(Ordering::SeqCst)
     }
 
-    pub(super) fn health(&self) -> HostResult<EgressHealth> {
-        if self.is_proven() {
-            return Ok(EgressHealth::Ok);
+    pub(super) fn health(self: &Arc<Self>) -> HostResult<EgressHealth> {
+        if !self.is_proven() && (!self.prove()? || self.links_down.load(Ordering::SeqCst)) {
+            return Ok(EgressHealth::RulesMissing);
         }
+        Ok(EgressHealth::Ok)
+    }
+
+    /// Whether the loaded rules are the rendered ones and are watched.
+    fn prove(self: &Arc<Self>) -> HostResult<bool> {
+        self.watch()?;
+        let began = self.proof.begin();
         match self.firewall.prove() {
             Ok(_) => {
-                self.proven.store(true, Ordering::SeqCst);
-                Ok(EgressHealth::Ok)
+                self.proof.complete(began);
+                Ok(true)
             }
-            Err(FirewallError::Gone { .. } | FirewallError::Altered { .. }) => Ok(EgressHealth::RulesMissing),
+            Err(FirewallError::Gone { .. } | FirewallError::Altered { .. }) => Ok(false),
             Err(error) => Err(self.failed(error)),
         }
     }
 
-    /// Put the rules back, without members: the lifecycle knows who is one.
-    pub(super) fn repair(&self) -> HostResult<EgressHealth> {
-        if self.health()? == EgressHealth::Ok {
-            // Links may still be down from an earlier repair that was cut short.
-            network::set_up(&self.slots, true)?;
-            return Ok(EgressHealth::Ok);
+    /// Prove the rules until the proof is recorded. The event of hostd's own load may arrive during the first one.
+    fn record_proof(self: &Arc<Self>) -> HostResult<bool> {
+        for _ in 0..PROOF_TRIES {
+            if self.proof.is_proven() {
+                return Ok(true);
+            }
+            if !self.prove()? {
+                return Ok(false);
+            }
         }
-        network::set_up(&self.slots, false)?;
-        self.firewall.load(&BTreeSet::new()).map_err(|error| self.failed(error))?;
-        let health = self.health()?;
-        if health == EgressHealth::Ok {
-            network::set_up(&self.slots, true)?;
+        Ok(self.proof.is_proven())
+    }
+
+    /// Load the rules again if they are wrong, without members: the lifecycle knows who is one.
+    pub(super) fn repair(self: &Arc<Self>) -> HostResult<EgressHealth> {
+        if !self.prove()? {
+            self.close_links()?;
+            self.firewall.load(&BTreeSet::new()).map_err(|error| self.failed(error))?;
+            if !self.prove()? {
+                return Ok(EgressHealth::RulesMissing);
+            }
         }
-        Ok(health)
+        self.open_links()?;
+        Ok(EgressHealth::Ok)
+    }
+
+    /// The rules for the inside of a new clone's network namespace, and the host's addresses that they block.
+    pub(super) fn clone_filter(&self) -> HostResult<(Arc<CloneFilter>, Vec<IpAddr>)> {
+        let mut filter = self.clone_filter.lock().unwrap_or_else(PoisonError::into_inner);
+        let filter = match &*filter {
+            Some(filter) => filter.clone(),
+            None => {
+                let new = Arc::new(self.firewall.clone_filter().map_err(|error| self.failed(error))?);
+                filter.insert(new).clone()
+            }
+        };
+        let host = self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok((filter, host))
+    }
+
+    /// Take note of the addresses on the host's interfaces, for clones that are created from now on.
+    pub(super) fn note_host_addresses(&self, all: impl Iterator<Item = IpAddr>) {
+        let policy = self.firewall.policy();
+        let open = |address: &IpAddr| !policy.is_closed(*address);
+        let addresses: BTreeSet<IpAddr> = all.filter(open).collect();
+        *self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.into_iter().collect();
+    }
+
+    /// How many packets the limits of connections have refused; `None` if the rules are not loaded.
+    pub(super) fn refused_packets(&self) -> Option<RefusedPackets> {
+        let refused = self.firewall.refused().ok()?;
+        Some(RefusedPackets { rate: refused.rate, count: refused.count })
+    }
+
+    /// The most entries that one clone can have in connection tracking.
+    pub(super) fn tracked_per_clone(&self) -> u64 {
+        self.firewall.policy().connections.tracked()
     }
 
     pub(super) fn grant(&self, names: &SlotNames) -> HostResult<()> {
-        self.quiet().expect(names.slot);
+        self.untracked().connect(names.slot);
         self.firewall.add(&addresses(names).collect::<Vec<_>>()).map_err(|error| self.failed(error))
     }
 
-    /// Out of the table: no packet of the clone passes any more. A table that is gone has no members.
+    /// Remove a clone's addresses from the set: none of its packets passes any more. A missing table has no members.
     ///
-    /// What the kernel remembers of its connections is of no use to it then, and is forgotten once, when its link is gone
-    /// too: see [`Egress::forget_connections`].
+    /// Its entries in connection tracking have no effect then. They are removed once, when its link is gone too: see
+    /// [`Egress::end_connections`].
     pub(super) fn cut(&self, names: &SlotNames) -> HostResult<()> {
         match self.firewall.remove(&addresses(names).collect::<Vec<_>>()) {
             Ok(()) | Err(FirewallError::Gone { .. }) => Ok(()),
@@ -193,21 +279,21 @@ impl Egress {
         }
     }
 
-    /// Make the kernel forget the connections of a clone that has neither link nor membership, so that nothing is left for
-    /// the next one with its addresses. `began` is the moment before that was seen.
-    pub(super) fn forget_connections(&self, names: &SlotNames, began: u64) -> HostResult<()> {
-        if self.quiet().slots.contains(&names.slot) {
+    /// Remove a clone's entries from connection tracking, so that the next clone with its addresses starts without any. The
+    /// clone must have had neither link nor membership in an inspection that began at this moment.
+    pub(super) fn end_connections(&self, names: &SlotNames, began: Moment) -> HostResult<()> {
+        if self.untracked().contains(names.slot) {
             return Ok(());
         }
-        let forgotten = self.firewall.forget_connections(&addresses(names).collect::<Vec<_>>());
-        forgotten.map_err(|error| self.failed(error))?;
+        let ended = self.firewall.end_connections(&addresses(names).collect::<Vec<_>>());
+        ended.map_err(|error| self.failed(error))?;
         if self.is_proven() {
-            self.quiet().settle(names.slot, began);
+            self.untracked().confirm(names.slot, began);
         }
         Ok(())
     }
 
-    /// Who is let out; nobody where there is no table.
+    /// The members; none if there is no table.
     pub(super) fn members(&self) -> HostResult<BTreeSet<IpAddr>> {
         match self.firewall.members() {
             Err(FirewallError::Gone { .. }) => Ok(BTreeSet::new()),
@@ -221,20 +307,20 @@ impl Egress {
         self.firewall.members_among(&addresses).map_err(|error| self.failed(error))
     }
 
-    /// Which of these slots the kernel remembers connections of. Only those without a link and without membership are
-    /// asked about: of the others connections come and go.
-    pub(super) fn remembered(&self, cut_off: &[&SlotNames], began: u64) -> HostResult<BTreeSet<Slot>> {
-        let unsure: Vec<&SlotNames> = {
-            let quiet = self.quiet();
-            cut_off.iter().copied().filter(|names| !quiet.slots.contains(&names.slot)).collect()
+    /// Which of these slots have entries in connection tracking. Only slots without link and membership are asked about:
+    /// entries of the others come and go.
+    pub(super) fn tracked(&self, cut_off: &[&SlotNames], began: Moment) -> HostResult<BTreeSet<Slot>> {
+        let unknown: Vec<&SlotNames> = {
+            let untracked = self.untracked();
+            cut_off.iter().copied().filter(|names| !untracked.contains(names.slot)).collect()
         };
-        let found = self.connected(&unsure)?;
+        let tracked = self.connected(&unknown)?;
         if self.is_proven() {
-            let mut quiet = self.quiet();
-            let silent = unsure.iter().map(|names| names.slot).filter(|slot| !found.contains(slot));
-            silent.for_each(|slot| quiet.settle(slot, began));
+            let mut untracked = self.untracked();
+            let without = unknown.iter().map(|names| names.slot).filter(|slot| !tracked.contains(slot));
+            without.for_each(|slot| untracked.confirm(slot, began));
         }
-        Ok(found)
+        Ok(tracked)
     }
 
     fn connected(&self, slots: &[&SlotNames]) -> HostResult<BTreeSet<Slot>> {
@@ -247,18 +333,26 @@ impl Egress {
         Ok(slots.iter().filter(is_found).map(|names| names.slot).collect())
     }
 
-    /// The slot gets a link: from here on connections can come about.
-    pub(super) fn expect_connections(&self, slot: Slot) {
-        self.quiet().expect(slot);
+    /// The slot gets a link, so entries in connection tracking can appear.
+    pub(super) fn allow_connections(&self, slot: Slot) {
+        self.untracked().connect(slot);
     }
 
-    /// The moment before a look at links and members, for [`Egress::remembered`].
-    pub(super) fn moment(&self) -> u64 {
-        self.quiet().clock
+    /// The moment before an inspection of links and members, for [`Egress::tracked`].
+    pub(super) fn moment(&self) -> Moment {
+        self.untracked().now()
     }
 
-    fn quiet(&self) -> MutexGuard<'_, Quiet> {
-        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    fn untracked(&self) -> MutexGuard<'_, UntrackedSlots> {
+        self.untracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn switching(&self) -> MutexGuard<'_, ()> {
+        self.switching.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn object(&self) -> String {
+        format!("table inet {}", self.table())
     }
 
     fn failed(&self, error: FirewallError) -> HostError {
@@ -268,12 +362,11 @@ impl Egress {
             }
             _ => HostErrorKind::Failed,
         };
-        let object = format!("table inet {}", self.table());
         HostError::new(
             kind,
-            object,
+            self.object(),
             "the packet filter refused the request",
-            "install nftables; hostctl doctor tells what the kernel lacks",
+            "install nftables; hostctl doctor reports what the kernel lacks",
         )
         .caused_by(error)
     }
@@ -284,24 +377,44 @@ pub(super) fn addresses(names: &SlotNames) -> impl Iterator<Item = IpAddr> + Clo
     [Some(IpAddr::V4(names.ip)), names.ip6.map(IpAddr::V6)].into_iter().flatten()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Set while the thread that holds it runs, also if it panics.
+struct ThreadMark(Arc<AtomicBool>);
 
-    #[test]
-    fn a_slot_that_got_its_link_during_a_look_is_not_quiet() {
-        let slot = Slot::try_from(7).unwrap();
-        let mut quiet = Quiet::default();
-        quiet.settle(slot, quiet.clock);
-        assert!(quiet.slots.contains(&slot), "nobody expected anything of it");
-        quiet.expect(slot);
-        assert!(!quiet.slots.contains(&slot));
-        let began = quiet.clock;
-        quiet.settle(slot, began);
-        assert!(quiet.slots.contains(&slot), "the look began after its last link");
-        quiet.slots.clear();
-        quiet.expect(slot);
-        quiet.settle(slot, began);
-        assert!(!quiet.slots.contains(&slot), "the look began before it");
+impl ThreadMark {
+    /// `None` if it is set already.
+    fn set(flag: &Arc<AtomicBool>) -> Option<ThreadMark> {
+        (!flag.swap(true, Ordering::SeqCst)).then(|| ThreadMark(flag.clone()))
+    }
+}
+
+impl Drop for ThreadMark {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The kernel's events about the rules.
+struct RuleEvents {
+    watch: Watch,
+    egress: Weak<Egress>,
+}
+
+impl Events for RuleEvents {
+    type Error = FirewallError;
+
+    fn next(&mut self) -> Result<Next, FirewallError> {
+        let change = self.watch.wait(WATCH_TIMEOUT);
+        let Some(egress) = self.egress.upgrade() else { return Ok(Next::Stop) };
+        let change =
+            change.map_err(|source| FirewallError::Kernel { doing: "reading events".into(), source })?;
+        let Some(change) = change else { return Ok(Next::Continue) };
+        if change.rules {
+            egress.rules_changed(&change.by);
+        }
+        // hostd's own changes of members need no inspection.
+        if change.rules || change.others {
+            egress.changed.notify_one();
+        }
+        Ok(Next::Continue)
     }
 }

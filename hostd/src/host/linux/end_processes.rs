@@ -79,12 +79,12 @@ impl LinuxHostState {
     }
 
     /// Delete the kernel's tracked connections of a clone that has neither egress nor a link.
-    pub(super) fn forget_connections(&self, names: &SlotNames) -> HostResult<()> {
+    pub(super) fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
         let began = self.egress.moment();
         if !self.egress.members_of(names)?.is_empty() || LinkTable::read(Some(names))?.has(&names.interface) {
             return Ok(());
         }
-        self.egress.forget_connections(names, began)
+        self.egress.end_connections(names, began)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
-use crate::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
+use crate::host::{
+    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, RefusedPackets, ServiceEndpoint, Unmount,
+};
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
 
@@ -86,6 +88,10 @@ impl Host for LinuxHost {
         self.blocking(|state| state.egress.repair()).await
     }
 
+    fn refused_packets(&self) -> Option<RefusedPackets> {
+        self.0.egress.refused_packets()
+    }
+
     async fn changed(&self) {
         self.0.egress.changed.notified().await;
     }
@@ -110,8 +116,9 @@ impl Host for LinuxHost {
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
         let spec = spec.clone();
         self.blocking(move |state| {
-            state.egress.expect_connections(spec.names.slot);
-            network::ensure(&state.slots, &spec, &state.run(&spec.names))
+            let filter = state.egress.clone_filter()?;
+            state.egress.allow_connections(spec.names.slot);
+            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter)
         })
         .await
     }
@@ -136,7 +143,7 @@ impl Host for LinuxHost {
         let names = names.clone();
         self.blocking(move |state| {
             state.egress.cut(&names)?;
-            state.forget_connections(&names)
+            state.end_connections(&names)
         })
         .await
     }
@@ -190,7 +197,7 @@ impl Host for LinuxHost {
         let names = names.clone();
         self.blocking(move |state| {
             network::remove_link(&names)?;
-            state.forget_connections(&names)?;
+            state.end_connections(&names)?;
             state.release_namespace(&names)
         })
         .await

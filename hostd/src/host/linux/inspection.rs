@@ -125,6 +125,9 @@ impl LinuxHostState {
             true => Some(LinkTable::read(only)?),
             false => None,
         };
+        if let (None, Some(links)) = (only, &links) {
+            self.egress.note_host_addresses(links.host_addresses());
+        }
         let members = match (wanted(Part::Egress), only) {
             (true, Some(names)) => self.egress.members_of(names)?,
             (true, None) => self.egress.members()?,
@@ -140,7 +143,7 @@ impl LinuxHostState {
             };
             let cut_off: Vec<&SlotNames> =
                 names.iter().filter(|names| host.members(names).0 == 0 && !host.has_link(names)).collect();
-            host.tracked = self.egress.remembered(&cut_off, began)?;
+            host.tracked = self.egress.tracked(&cut_off, began)?;
         }
         Ok(host)
     }

@@ -55,6 +55,7 @@ use errors::failed;
 use freezer::Freezer;
 use limits::LimitBackend;
 use mount_isolation::MountIsolation;
+use network::LinkTable;
 use processes::CloneRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,8 +104,8 @@ impl LinuxHost {
         if limits::has_rates(&config.clone_limits.all()) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
-        // Watch first, so that no change after the verification is missed.
-        if let Err(error) = egress.watch().and_then(|()| egress.repair()) {
+        egress.note_host_addresses(LinkTable::read(None)?.host_addresses());
+        if let Err(error) = egress.repair().and_then(|_| egress.clone_filter()) {
             tracing::error!(
                 error = chain(&error),
                 hint = error.hint,

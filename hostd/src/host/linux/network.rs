@@ -10,11 +10,13 @@ use super::rtnetlink::{Address, End, Link, Rtnetlink};
 use crate::api::CloneId;
 use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedNetwork};
 use crate::slot::{SlotNames, Slots};
+use pf::linux::CloneFilter;
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The name of the clone's end of the link.
 const INSIDE: &str = "eth0";
@@ -25,6 +27,8 @@ pub(super) struct LinkTable {
     links: HashMap<String, Link>,
     /// The peers' addresses by the link's index.
     peers: HashMap<u32, Vec<IpAddr>>,
+    /// The host's own addresses on these links.
+    own: Vec<IpAddr>,
 }
 
 impl LinkTable {
@@ -50,10 +54,16 @@ impl LinkTable {
 
     fn new(links: Vec<Link>, addresses: Vec<Address>) -> LinkTable {
         let mut peers: HashMap<u32, Vec<IpAddr>> = HashMap::new();
+        let own = addresses.iter().map(|address| address.local).collect();
         for address in addresses {
             peers.entry(address.link).or_default().push(address.peer);
         }
-        LinkTable { links: links.into_iter().map(|link| (link.name.clone(), link)).collect(), peers }
+        LinkTable { links: links.into_iter().map(|link| (link.name.clone(), link)).collect(), peers, own }
+    }
+
+    /// The host's own addresses on these links.
+    pub(super) fn host_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.own.iter().copied()
     }
 
     /// Whether there is a link of this name.
@@ -105,7 +115,14 @@ pub(super) fn pin(run: &Path) -> PathBuf {
 }
 
 /// Make the network namespace and the veth pair, with addresses and routes, both ends up.
-pub(super) fn ensure(slots: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<()> {
+///
+/// `filter` are the rules for the inside and the host's addresses that they block. They are loaded before the link comes up.
+pub(super) fn ensure(
+    slots: &Slots,
+    spec: &CloneSpec,
+    run: &Path,
+    (filter, host): (Arc<CloneFilter>, Vec<IpAddr>),
+) -> HostResult<()> {
     let names = &spec.names;
     let object = || names.interface.clone();
     let pin = pin(run);
@@ -152,7 +169,7 @@ pub(super) fn ensure(slots: &Slots, spec: &CloneSpec, run: &Path) -> HostResult<
             .map_err(|error| what.failed("its address cannot be set", error))?;
     }
     rtnetlink.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", error))?;
-    netns::inside(&namespace, move || set_up_inside(&own, &gateways))
+    netns::inside(&namespace, move || set_up_inside(&own, &gateways, &filter, &host))
         .map_err(|error| what.failed("the clone's end cannot be set up", error))?;
     match names.ip6 {
         Some(ip6) => rtnetlink
@@ -189,6 +206,13 @@ pub(super) fn remove_link(names: &SlotNames) -> HostResult<()> {
         Rtnetlink::remove(link.index).map_err(|error| what.failed("cannot be removed", error))?;
     }
     Ok(())
+}
+
+/// Whether any of the clones' links is down.
+pub(super) fn any_down(names: &[SlotNames]) -> HostResult<bool> {
+    let table = LinkTable::read(None)?;
+    let is_down = |link: &Link| !link.up && !matches!(identity(link), Identity::Foreign(_));
+    Ok(names.iter().filter_map(|names| table.links.get(&names.interface)).any(is_down))
 }
 
 /// Take the clones' links down or bring them up. They are down while the firewall rules are not in place.
@@ -252,7 +276,13 @@ fn harden(names: &SlotNames) -> io::Result<()> {
 }
 
 /// Set up the clone's end. Runs in the clone's namespace.
-fn set_up_inside(addresses: &[IpAddr], gateways: &[IpAddr]) -> io::Result<()> {
+fn set_up_inside(
+    addresses: &[IpAddr],
+    gateways: &[IpAddr],
+    filter: &CloneFilter,
+    host: &[IpAddr],
+) -> io::Result<()> {
+    filter.load(host)?;
     if Path::new("/proc/sys/net/ipv6").exists() {
         let off = if addresses.iter().any(IpAddr::is_ipv6) { "0" } else { "1" };
         sysctl("ipv6/conf/all/disable_ipv6", off)?;

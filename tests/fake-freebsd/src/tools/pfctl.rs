@@ -147,16 +147,18 @@ fn entry(text: &str) -> Option<String> {
     }
 }
 
-fn contains(table: &Table, address: &str) -> bool {
-    let covers = |net: &String| {
-        let (Some((net, length)), Ok(address)) = (net.split_once('/'), address.parse::<Ipv4Addr>()) else {
-            return false;
-        };
-        let (Ok(net), Ok(length)) = (net.parse::<Ipv4Addr>(), length.parse::<u32>()) else { return false };
-        let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-        u32::from(address) & mask == u32::from(net)
+/// Whether a network contains an address.
+fn covers(net: &str, address: &str) -> bool {
+    let (Some((net, length)), Ok(address)) = (net.split_once('/'), address.parse::<Ipv4Addr>()) else {
+        return false;
     };
-    table.members.contains(address) || table.members.iter().any(covers)
+    let (Ok(net), Ok(length)) = (net.parse::<Ipv4Addr>(), length.parse::<u32>()) else { return false };
+    let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+    u32::from(address) & mask == u32::from(net)
+}
+
+fn contains(table: &Table, address: &str) -> bool {
+    table.members.contains(address) || table.members.iter().any(|net| covers(net, address))
 }
 
 fn table_command(world: &mut World, anchor: &str, name: &str, command: &str, operands: &[String]) -> Said {
@@ -245,7 +247,8 @@ fn kill_states(world: &mut World, hosts: &[&str], matching: bool) -> Said {
         return Said::err(1, "pfctl: getaddrinfo: Name does not resolve\n");
     }
     let is = |end: &str, host: &str| {
-        host.ends_with("/0") || end.rsplit_once(':').is_some_and(|(address, _)| address == host)
+        let address = end.rsplit_once(':').map_or(end, |(address, _)| address);
+        host.ends_with("/0") || address == host || covers(host, address)
     };
     let fits = |state: &crate::State| {
         // The outer side of a translation has another source; only its inner side can be named, with -M.

@@ -192,6 +192,8 @@ impl Lab {
             format!("egress.browserd_port = {}", self.port),
             format!("freebsd.bastille_prefix = \"{}\"", path("bastille")),
             format!("freebsd.console_logs = \"{}\"", path("logs")),
+            // The commands of an operation can be counted only without checks in between.
+            "freebsd.rules_interval_ms = 0".into(),
             "lifecycle.quarantine_seconds = 0".into(),
             "lifecycle.orphan_grace_seconds = 0".into(),
             "lifecycle.reap_cap = 999".into(),
