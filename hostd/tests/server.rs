@@ -405,6 +405,13 @@ async fn a_rate_limited_user_gets_the_time_to_retry() {
     let metrics =
         client.status(StatusParams { metrics: true, checks: false }).await.unwrap().metrics.unwrap();
     assert!(metrics.contains("hostd_limit_rejections_total{limit=\"create_rate\"} 1\n"), "{metrics}");
+    until("the audit log counts the refusal", async || {
+        let audit = fs::read_to_string(home.audit()).unwrap();
+        let lines = audit.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let mut summaries = lines.filter(|line| line["phase"] == "refused");
+        summaries.any(|line| line["result"] == "rate_limited" && line["count"] == 1)
+    })
+    .await;
     daemon.stop().await;
 }
 

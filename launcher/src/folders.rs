@@ -208,14 +208,18 @@ const MAX_DEPTH: usize = 100;
 pub(crate) fn change_owner(folder: &Flock<OwnedFd>, path: &Path, uid: u32) -> Result<(), FolderError> {
     let stat = fstat(folder.as_fd()).map_err(in_path(path))?;
     refuse_foreign(&stat, path)?;
-    change_owner_below(folder.as_fd(), path, uid, MAX_DEPTH)?;
-    fchown(folder.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(in_path(path))
+    change_owner_below(folder.as_fd(), path, uid, MAX_DEPTH)
 }
 
 fn in_path(path: &Path) -> impl Fn(Errno) -> FolderError {
     move |errno| FolderError::Io { path: path.to_owned(), source: errno.into() }
 }
 
+/// Changes the owner of a folder and of everything in it.
+///
+/// A browser that has not quite ended yet may replace entries. It could make a hard link to a file of root and remove it
+/// again after the file was opened here and before its links are counted. So each folder belongs to root alone while its
+/// entries are handled: nobody else can add or remove a link in it.
 fn change_owner_below(
     folder: BorrowedFd<'_>,
     path: &Path,
@@ -224,7 +228,12 @@ fn change_owner_below(
 ) -> Result<(), FolderError> {
     let io = in_path(path);
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let mut entries = Dir::openat(folder, c".", flags, Mode::empty()).map_err(&io)?;
+    let closed = openat(folder, c".", flags, Mode::empty()).map_err(&io)?;
+    let mode = Mode::from_bits_truncate(fstat(&closed).map_err(&io)?.st_mode & 0o7777);
+    fchown(&closed, Some(Uid::from_raw(0)), Some(Gid::from_raw(0))).map_err(&io)?;
+    fchmod(&closed, Mode::S_IRWXU).map_err(&io)?;
+    let mut entries = Dir::openat(&closed, c".", flags, Mode::empty()).map_err(&io)?;
+    let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)));
     for entry in entries.iter() {
         let entry = entry.map_err(&io)?;
         let name = entry.file_name();
@@ -232,8 +241,7 @@ fn change_owner_below(
             continue;
         }
         let shown = path.join(name.to_string_lossy().as_ref());
-        // A browser that has not quite ended yet may replace the entry. What is inspected is what gets a new owner.
-        let entry = kernel::untrusted::open_entry(folder, name)
+        let entry = kernel::untrusted::open_entry(closed.as_fd(), name)
             .map_err(|source| FolderError::Io { path: shown.clone(), source })?;
         let io = in_path(&shown);
         let stat = fstat(&entry).map_err(&io)?;
@@ -249,13 +257,12 @@ fn change_owner_below(
                 return Err(FolderError::Refused { path: path.to_owned(), problem });
             }
             change_owner_below(entry.as_fd(), &shown, uid, levels - 1)?;
-        }
-        if stat.st_uid != uid {
-            let (user, group) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)));
+        } else if stat.st_uid != uid {
             fchownat(&entry, c"", user, group, AtFlags::AT_EMPTY_PATH).map_err(&io)?;
         }
     }
-    Ok(())
+    fchmod(&closed, mode).map_err(&io)?;
+    fchown(&closed, user, group).map_err(&io)
 }
 
 fn refuse_foreign(stat: &nix::sys::stat::FileStat, path: &Path) -> Result<(), FolderError> {
@@ -395,34 +402,42 @@ mod tests {
             return assert!(PrivateUid::take().is_err(), "only root has private uids");
         }
         let base = tempfile::tempdir().expect("folder");
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).expect("mode");
         let (profile, victim) = (base.path().join("profile"), base.path().join("victim"));
         fs::create_dir(&profile).expect("mkdir");
         fs::create_dir(&victim).expect("mkdir");
+        // Everybody may link to a file that they can write, also where hard links are protected.
         fs::write(victim.join("file"), "x").expect("write");
+        fs::set_permissions(victim.join("file"), fs::Permissions::from_mode(0o666)).expect("mode");
         let held = lock(&profile).expect("locked");
-        let uid = *user_ids::LAUNCHER.start();
+        let (uid, old) = (*user_ids::LAUNCHER.start(), *user_ids::LAUNCHER.start() + 1);
         let ended = std::sync::atomic::AtomicBool::new(false);
         let swaps = std::sync::atomic::AtomicUsize::new(0);
         let order = std::sync::atomic::Ordering::Relaxed;
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                // The browser that has not quite ended: this thread accesses files as its user, without root's rights.
+                nix::unistd::setfsuid(Uid::from_raw(old));
                 let (entry, away) = (profile.join("entry"), profile.join("away"));
                 while !ended.load(order) {
-                    // Each call fails if the entry of the round before is in the way; only the swapping matters.
+                    // Each call fails if the entry of the round before is in the way, or while the folder is root's; only
+                    // the swapping matters.
                     let _ = fs::write(&entry, "own");
                     let _ = fs::rename(&entry, &away);
-                    let _ = fs::hard_link(victim.join("file"), &entry);
+                    let linked = fs::hard_link(victim.join("file"), &entry).is_ok();
                     let _ = fs::remove_file(&entry);
                     let _ = fs::create_dir(&entry);
                     let _ = fs::remove_dir(&entry);
                     let _ = std::os::unix::fs::symlink(&victim, &entry);
                     let _ = fs::remove_file(&entry);
                     let _ = fs::remove_file(&away);
-                    swaps.fetch_add(1, order);
+                    swaps.fetch_add(usize::from(linked), order);
                 }
             });
             let mut rounds = 0;
             while rounds < 2000 || swaps.load(order) < 200 {
+                fchown(&*held, Some(Uid::from_raw(old)), Some(Gid::from_raw(old))).expect("the old owner");
+                std::thread::yield_now();
                 // An entry that disappears or has a second link is an error. What counts is the victim.
                 let _ = change_owner(&held, &profile, uid);
                 rounds += 1;

@@ -17,8 +17,11 @@ pub fn parse(text: &str) -> BTreeMap<String, String> {
     let lines = text.trim_end().split("; ").filter_map(|line| line.split_once(' '));
     let mut report = BTreeMap::new();
     for (name, rest) in lines {
-        // A log may repeat the lines, cut.
-        report.entry(name.to_owned()).or_insert_with(|| rest.to_owned());
+        // An error or a log may repeat a line and cut it: the longest one is complete.
+        let known = report.entry(name.to_owned()).or_insert_with(String::new);
+        if rest.len() > known.len() {
+            *known = rest.to_owned();
+        }
     }
     for name in ["browserd", "child", "descriptors"] {
         assert!(report.contains_key(name), "no line {name} in {text}");

@@ -267,10 +267,11 @@ fn line<T: Serialize>(
     json_line(&Line { time: now(), call, phase, actor, method, detail })
 }
 
+/// One line. Hidden characters are escaped: people read this log on terminals.
 fn json_line(value: &impl Serialize) -> io::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    Ok(line)
+    let mut line = safe_text::json(&serde_json::to_string(value)?).into_owned();
+    line.push('\n');
+    Ok(line.into_bytes())
 }
 
 fn now() -> String {

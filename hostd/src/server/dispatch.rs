@@ -74,7 +74,12 @@ impl<H: Host> Server<H> {
     ) -> Handled {
         let (id, call, share) = match self.gate.decide(session, line, busy) {
             LineDecision::Run(id, call, share) => (id, call, share),
-            LineDecision::Refuse(line) => return Handled::Now { line, served: false },
+            LineDecision::Refuse { line, change } => {
+                if let Some((method, code)) = change {
+                    self.lifecycle.refused(&session.caller, method, code);
+                }
+                return Handled::Now { line, served: false };
+            }
             LineDecision::Ignore(method) => return Handled::Ignored(method),
         };
         let (server, caller) = (self.clone(), session.caller.clone());

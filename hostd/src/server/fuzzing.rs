@@ -65,7 +65,7 @@ pub fn outcome(kind: CallerKind, line: &[u8]) -> LineOutcome {
     let grant = gate.access.grant(&peer).expect("a rule names this peer");
     match gate.decide(&CallerSession::new(&peer, grant), line, 0) {
         LineDecision::Run(_, call, _) => LineOutcome { reached: Some(call.method()), refused: None },
-        LineDecision::Refuse(line) => LineOutcome {
+        LineDecision::Refuse { line, .. } => LineOutcome {
             reached: None,
             refused: Some(String::from_utf8(line).expect("every answer is UTF-8")),
         },

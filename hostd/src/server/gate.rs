@@ -98,8 +98,13 @@ impl Call {
 pub enum LineDecision {
     /// Run the call and answer it under this id. The share counts it against the caps until it ends.
     Run(Box<RawValue>, Box<Call>, Option<Share>),
-    /// Refuse it with this line.
-    Refuse(Vec<u8>),
+    /// Refuse it.
+    Refuse {
+        /// The answer.
+        line: Vec<u8>,
+        /// The method that would have changed the host, and why it was refused, for the audit log.
+        change: Option<(Method, ErrorCode)>,
+    },
     /// A notification. By the protocol it is never answered, so it is never executed either: hostd makes no change of the
     /// host that it cannot report.
     Ignore(String),
@@ -161,11 +166,16 @@ impl Gate {
     /// Decide about a line. `busy` is the number of running requests of this connection.
     pub fn decide(&self, session: &CallerSession, line: &[u8], busy: usize) -> LineDecision {
         match wire::parse(line) {
-            Err(refusal) => LineDecision::Refuse(wire::failure(refusal.id, &refusal.error)),
+            Err(refusal) => {
+                LineDecision::Refuse { line: wire::failure(refusal.id, &refusal.error), change: None }
+            }
             Ok(Message::Notification { method }) => LineDecision::Ignore(wire::shortened(&method)),
             Ok(Message::Call { id, method, params }) => match self.admit(session, method, params, busy) {
                 Ok((call, share)) => LineDecision::Run(id.to_owned(), Box::new(call), share),
-                Err(error) => LineDecision::Refuse(wire::failure(id, &error)),
+                Err(error) => LineDecision::Refuse {
+                    line: wire::failure(id, &error),
+                    change: method.mutates().then_some((method, error.code())),
+                },
             },
         }
     }
@@ -256,7 +266,7 @@ impl Gate {
         RpcError::new(ErrorCode::Denied, format!("user {uid} may not call {method}"), hint)
     }
 
-    /// Count and log a refusal by a limit. It has no audit line: the audit log must not grow with refusals.
+    /// Count and log a refusal by a limit. The audit log has one line for many of them.
     fn limited(&self, uid: u32, limit: &'static str, refusal: RpcError) -> RpcError {
         self.metrics.limit_rejection(limit);
         if let Some(left_out) = self.may_log_refusal(uid) {
@@ -302,7 +312,7 @@ mod tests {
                 assert_eq!(call.method(), method);
                 Ok(share)
             }
-            LineDecision::Refuse(line) => {
+            LineDecision::Refuse { line, .. } => {
                 let answer: serde_json::Value = serde_json::from_slice(&line).unwrap();
                 Err(answer["error"]["data"]["code"].as_str().unwrap().to_owned())
             }
