@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use kernel::user_ids;
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
 use nix::unistd::{Gid, Uid, fchown, fchownat};
 
 /// The purpose of a folder; it determines what the folder may already contain.
@@ -276,6 +276,7 @@ fn refuse_foreign(stat: &nix::sys::stat::FileStat, path: &Path) -> Result<(), Fo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn problem(path: impl AsRef<Path>, purpose: Purpose) -> String {
         prepare(path.as_ref(), purpose).expect_err("refused").to_string()
