@@ -46,8 +46,8 @@ export async function memory(warm, cold, chromium, startBare) {
   let before = mebibytes();
   const [clone, clones] = await each(async (count) => (await cold.create({ request_id: `memory-${process.pid}-${count}` })).clone);
   const pages = [];
-  for (const { endpoint } of clones) {
-    const browser = await chromium.connectOverCDP(endpoint);
+  for (const { cdp_endpoint } of clones) {
+    const browser = await chromium.connectOverCDP(cdp_endpoint);
     pages.push(browser.contexts()[0].pages()[0]);
     await pages.at(-1).goto(PAGE);
   }
