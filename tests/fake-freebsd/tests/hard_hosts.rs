@@ -385,3 +385,26 @@ fn every_slot_has_a_permanent_arp_entry_also_after_the_bridge_was_lost() {
         lab.nobody_did_wrong();
     });
 }
+
+/// The entries are set from a file. A host that cannot write it still inspects and removes.
+#[test]
+fn arp_entries_that_cannot_be_set_do_not_stop_the_reaper() {
+    in_private_machine("arp_entries_that_cannot_be_set_do_not_stop_the_reaper", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let before = facts(&lab);
+        let file = lab.path("state/arp");
+        lab.until("the entries are set", || file.is_file().then_some(()));
+        let made = daemon.try_create(json!({"request_id": "short", "deadline_seconds": 1})).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        lab.machine.change(|world| world.arp.clear());
+        lab.until("the clone is reaped", || daemon.state(&made["name"]).is_empty().then_some(()));
+        let alarms = status(&daemon)["alarms"].to_string();
+        assert!(!alarms.contains("inspected"), "{alarms}");
+        std::fs::remove_dir(&file).unwrap();
+        lab.until("the entries are set again", || (lab.machine.world().arp.len() == 900).then_some(()));
+        same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}

@@ -58,8 +58,22 @@ impl FreebsdState {
         }
     }
 
+    /// Set the entries if one is missing. A failure is only logged, and doctor reports it: an inspection must not fail because
+    /// a file cannot be written, since clones are removed by what it shows.
+    pub(super) async fn keep_arp(&self, unset: HostResult<Vec<String>>) {
+        let kept = match unset {
+            Ok(missing) if missing.is_empty() => Ok(()),
+            Ok(_) => self.set_arp().await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = kept {
+            let hint = &error.hint;
+            tracing::error!(error = chain(&error), hint, "the clones' ARP entries are not in place");
+        }
+    }
+
     /// Set the entries of all slots.
-    pub(super) async fn set_arp(&self) -> HostResult<()> {
+    async fn set_arp(&self) -> HostResult<()> {
         let (file, text) = (self.arp_file(), lines(&self.slots));
         let path = file.clone();
         let written = tokio::task::spawn_blocking(move || std::fs::write(&path, text)).await;

@@ -143,14 +143,15 @@ impl FreebsdState {
     pub(super) async fn inventory(&self) -> HostResult<Inventory> {
         let snapshot = &self.config.host.snapshot;
         let template = async { Ok(self.storage.check_template(snapshot).await) };
+        let arp = async { Ok(self.unset_arp().await) };
         let (lists, findings, template, unset_arp) =
-            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template, self.unset_arp())?;
+            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template, arp)?;
         let interfaces = lists.interfaces.as_deref().unwrap_or_default();
         let bridge = self.network.bridge(interfaces);
         let egress = self.judge(&findings, bridge);
         // Without the bridge there is no network that the entries could belong to.
-        if !unset_arp.is_empty() && bridge.is_some() {
-            self.set_arp().await?;
+        if bridge.is_some() {
+            self.keep_arp(unset_arp).await;
         }
         let mut clones = BTreeMap::new();
         for slot in self.used_slots(&lists) {
