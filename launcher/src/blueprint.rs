@@ -13,6 +13,7 @@ use crate::LaunchError;
 use crate::chromium::{Chromium, Flavor};
 use crate::config::{Config, NetworkMode, OnMissing};
 use crate::display::Display;
+use crate::egress::{EgressRules, Upstream};
 use crate::flags::Flags;
 use crate::folders::{self, PrivateUid, Purpose};
 use crate::paths::PathMap;
@@ -27,6 +28,12 @@ const TEMPORARY: &str = HOME;
 pub(crate) const PROFILE: &str = "/home/browser/profile";
 /// The folder inside for downloads whose target folder the browser does not see.
 pub(crate) const STAGING: &str = "/media/downloads";
+/// The folder inside for copies of files that a client gives to pages.
+pub(crate) const UPLOADS: &str = "/media/uploads";
+/// Stagehand loads an extension into the browser, which connects to the browser's own debugging port. Chromium derives the
+/// origin from the path of the extension, here `UPLOADS/0/extension`: the first folder that the client names. It is
+/// permitted if the client asks to permit every origin, which the launcher does not.
+const STAGEHANDS_ORIGIN: &str = "chrome-extension://dgkmdldhnedmikiklblfamojdfpepddm";
 /// The port of the egress proxy inside. The network namespace is the browser's own, so no port is taken.
 const PROXY_PORT: u16 = 3128;
 
@@ -86,8 +93,8 @@ pub(crate) struct LaunchRequest {
     pub(crate) resolver: Option<std::net::IpAddr>,
     /// Open files of one process; defaults to the sandbox's own limit.
     pub(crate) open_files: Option<u64>,
-    /// Support downloads into folders that the browser does not see (clients name them over the pipe).
-    pub(crate) stage_downloads: bool,
+    /// Support folders for downloads and files for pages that the browser does not see; clients name them in messages.
+    pub(crate) stage_files: bool,
     /// Nothing will be started: folders keep their owner and are not locked.
     pub(crate) only_explain: bool,
 }
@@ -101,13 +108,35 @@ pub(crate) struct Blueprint {
     pub(crate) debugging: Debugging,
     /// The profile on the host; `None` when it is in memory.
     pub(crate) profile: Option<PathBuf>,
-    /// The host's side of `STAGING`.
-    pub(crate) staging: Option<PathBuf>,
+    /// The host's side of `STAGING` and `UPLOADS`.
+    pub(crate) staging: Option<Staging>,
     /// Folders that the browser may write to, at the same path inside and outside.
     pub(crate) shared: Vec<PathBuf>,
+    pub(crate) shown: Shown,
+    /// The caller's own proxy, which the launcher's proxy uses.
+    pub(crate) upstream: Option<Upstream>,
     pub(crate) notices: Vec<String>,
     /// Locks and files that are released on drop.
     _held: Vec<HeldResource>,
+}
+
+/// Paths of the host that the browser's user cannot follow, because they lead through a folder of root, and where
+/// bubblewrap sees them instead.
+#[derive(Debug, Default)]
+pub(crate) struct Shown(pub(crate) Vec<(PathBuf, PathBuf)>);
+
+impl Shown {
+    /// Where bubblewrap sees a path.
+    fn source<'a>(&'a self, path: &'a Path) -> &'a Path {
+        self.0.iter().find(|(hidden, _)| hidden == path).map_or(path, |(_, point)| point)
+    }
+}
+
+/// The folders of the host that files pass through on their way out of the sandbox and into it.
+#[derive(Clone, Debug)]
+pub(crate) struct Staging {
+    pub(crate) downloads: PathBuf,
+    pub(crate) uploads: PathBuf,
 }
 
 #[derive(Debug)]
@@ -157,6 +186,11 @@ impl Blueprint {
             working: media.as_deref(),
         };
         inside.rewrite_paths(&mut flags)?;
+        let upstream = match (config.network, request.filtered) {
+            // The browser itself uses it.
+            (NetworkMode::Host, false) => None,
+            (mode, filtered) => take_upstream(&mut flags, config, filtered || mode == NetworkMode::None)?,
+        };
 
         let mut policy = Policy::new("browser");
         let mut held = Vec::new();
@@ -181,16 +215,31 @@ impl Blueprint {
         } else if let (Some(profile), false) = (&profile, request.only_explain) {
             held.push(HeldResource::Folder(folders::lock(profile)?));
         }
-        let run_folder = match request.stage_downloads || !headless {
+        let sources = writable.folders.iter().chain(&config.extra_ro_bind);
+        let hidden: Vec<&PathBuf> = match policy.identity.host_uid {
+            Some(uid) if !request.only_explain => {
+                sources.filter(|path| !folders::can_reach(path, uid)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let run_folder = match request.stage_files || !headless || !hidden.is_empty() {
             true => Some(RunFolder::new(policy.identity.host_uid).map_err(in_run_folder)?),
             false => None,
         };
         let staging = match &run_folder {
-            Some(folder) if request.stage_downloads => {
-                Some(folder.subfolder("downloads").map_err(in_run_folder)?)
-            }
+            Some(folder) if request.stage_files => Some(Staging {
+                downloads: folder.subfolder("downloads").map_err(in_run_folder)?,
+                uploads: folder.mount_point("uploads", true).map_err(in_run_folder)?,
+            }),
             _ => None,
         };
+        let mut shown = Shown::default();
+        for (number, path) in hidden.into_iter().enumerate() {
+            let folder = run_folder.as_ref().expect("made for hidden folders");
+            let point =
+                folder.mount_point(&format!("host-{number}"), path.is_dir()).map_err(in_run_folder)?;
+            shown.0.push((path.clone(), point));
+        }
 
         policy.network = match (config.network, request.filtered) {
             (_, true) => Network::Filtered,
@@ -221,13 +270,24 @@ impl Blueprint {
         policy.files.push(FileRule::temporary("/dev/shm", 1 << 30));
         policy.files.push(FileRule::temporary(HOME, 1 << 30));
         if let Some(profile) = &profile {
-            policy.files.push(FileRule::writable(profile, PROFILE));
+            policy.files.push(FileRule::writable(shown.source(profile), PROFILE));
         }
         if let Some(staging) = &staging {
-            policy.files.push(FileRule::writable(staging, STAGING));
+            policy.files.push(FileRule::writable(&staging.downloads, STAGING));
+            policy.files.push(FileRule::ReadOnly {
+                path: UPLOADS.into(),
+                source: Some(staging.uploads.clone()),
+                execute: false,
+                optional: false,
+            });
         }
-        policy.files.extend(shared.iter().map(|folder| FileRule::writable(folder, folder)));
-        policy.files.extend(config.extra_ro_bind.iter().map(FileRule::read_only));
+        policy.files.extend(shared.iter().map(|folder| FileRule::writable(shown.source(folder), folder)));
+        policy.files.extend(config.extra_ro_bind.iter().map(|path| FileRule::ReadOnly {
+            path: path.clone(),
+            source: Some(shown.source(path).to_owned()),
+            execute: false,
+            optional: false,
+        }));
         policy.working_folder = media.unwrap_or_else(|| HOME.into());
         policy.environment = environment();
         policy.limits.memory_bytes = config.memory_mib.map(|mib| mib << 20);
@@ -258,13 +318,50 @@ impl Blueprint {
 
         add_switches(&mut flags, &chromium, debugging, &policy.network, gpu);
         let program = Program { path: chromium.executable.clone(), arguments: flags.to_arguments() };
-        Ok(Blueprint { chromium, policy, program, debugging, profile, staging, shared, notices, _held: held })
+        Ok(Blueprint {
+            chromium,
+            policy,
+            program,
+            debugging,
+            profile,
+            staging,
+            shared,
+            shown,
+            upstream,
+            notices,
+            _held: held,
+        })
     }
 
     pub(crate) fn plan(&self) -> Result<SandboxPlan, LaunchError> {
         let facts = HostFacts::gather(&self.policy)?;
         Ok(self.policy.plan(&facts, &self.program).map_err(sandbox::Error::from)?)
     }
+}
+
+/// Removes the caller's proxy from the switches, because the browser uses the launcher's.
+fn take_upstream(
+    flags: &mut Flags,
+    config: &Config,
+    without_proxy: bool,
+) -> Result<Option<Upstream>, LaunchError> {
+    let bypass = flags.take("proxy-bypass-list").unwrap_or_default();
+    let Some(server) = flags.take("proxy-server") else {
+        return Ok(None);
+    };
+    let refused = |problem: String| LaunchError::Argument(format!("--proxy-server={server}: {problem}"));
+    let Some(upstream) = Upstream::from_switches(&server, &bypass).map_err(refused)? else {
+        return Ok(None);
+    };
+    if without_proxy {
+        return Err(refused("the launcher has no proxy in this network mode".into()));
+    }
+    let hint =
+        format!("; add \"{}\" to `allow` in the configuration if the browser may use it", upstream.target);
+    upstream
+        .check(&EgressRules::new(config.allow.clone()))
+        .map_err(|denial| refused(format!("{denial}{hint}")))?;
+    Ok(Some(upstream))
 }
 
 /// The folders of the host that become writable, checked and without duplicates.
@@ -355,17 +452,29 @@ fn environment() -> BTreeMap<String, String> {
 /// Adds the switches that the launcher requires, and the defaults that a caller may override.
 fn add_switches(flags: &mut Flags, chromium: &Chromium, debugging: Debugging, network: &Network, gpu: bool) {
     flags.set("user-data-dir", Some(PROFILE));
+    let client_in_the_browser = flags.left_out.iter().any(|name| name == "remote-allow-origins");
     if debugging != Debugging::Command {
         // The launcher's own channel, also used together with a port.
         flags.set("remote-debugging-pipe", None);
     }
     if let Debugging::Port(port) = debugging {
         flags.set("remote-debugging-port", Some(&port.to_string()));
+        // Some clients send the port's own address as their origin. No page has it.
+        let origins = format!("http://127.0.0.1:{port},http://localhost:{port}");
+        match client_in_the_browser {
+            true => flags.set("remote-allow-origins", Some(&format!("{origins},{STAGEHANDS_ORIGIN}"))),
+            false => flags.set("remote-allow-origins", Some(&origins)),
+        }
     }
     if let Network::Proxy { port } = network {
         flags.set("proxy-server", Some(&format!("http://127.0.0.1:{port}")));
-        // Without this Chromium dials loopback addresses directly, where nothing listens.
-        flags.set("proxy-bypass-list", Some("<-loopback>"));
+        // Without this Chromium dials loopback addresses directly, where nothing listens except its own port.
+        match debugging {
+            Debugging::Port(own) if client_in_the_browser => {
+                flags.set("proxy-bypass-list", Some(&format!("<-loopback>;127.0.0.1:{own}")));
+            }
+            _ => flags.set("proxy-bypass-list", Some("<-loopback>")),
+        }
         flags.set_default("force-webrtc-ip-handling-policy", Some("disable_non_proxied_udp"));
     }
     if chromium.flavor == Flavor::HeadlessShell {

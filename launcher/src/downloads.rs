@@ -11,19 +11,23 @@
 //! * An entry is opened without any effect first. It is read only if it is a regular file of the browser's user with one
 //!   hard link.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use nix::dir::Dir;
 use nix::fcntl::{OFlag, open, openat};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 
 use crate::blueprint::STAGING;
+use crate::messages::Rewriter;
 
 /// The largest file that is copied.
 const MAX_BYTES: u64 = 16 << 30;
@@ -45,6 +49,8 @@ pub(crate) struct Downloads {
     folders: Vec<Folder>,
     /// The browser's uid, if it differs from the launcher's.
     owner: Option<u32>,
+    /// Watches the staging folders for finished files.
+    watch: Arc<Inotify>,
 }
 
 #[derive(Debug)]
@@ -52,6 +58,8 @@ struct Folder {
     staging: OwnedFd,
     wanted: PathBuf,
     target: OwnedFd,
+    /// Files that got another name, because the client's folder had one of that name.
+    renamed: HashMap<CString, String>,
 }
 
 impl Downloads {
@@ -63,7 +71,14 @@ impl Downloads {
         owner: Option<u32>,
     ) -> io::Result<Self> {
         let area = open(area, FOLDER, Mode::empty())?;
-        Ok(Downloads { area, shared, profile, folders: Vec::new(), owner })
+        let watch = Arc::new(Inotify::init(InitFlags::IN_CLOEXEC)?);
+        Ok(Downloads { area, shared, profile, folders: Vec::new(), owner, watch })
+    }
+
+    /// Completes a wait whenever the browser has renamed a file in a staging folder, which it does when a download is
+    /// complete. Clients that do not ask for events look for the file in their folder.
+    pub(crate) fn watch(&self) -> Arc<Inotify> {
+        Arc::clone(&self.watch)
     }
 
     /// Whether the browser sees a folder at its own path.
@@ -108,19 +123,25 @@ impl Downloads {
         if let Some(uid) = self.owner {
             fchown(&staging, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))?;
         }
-        self.folders.push(Folder { staging, wanted: wanted.to_owned(), target });
+        let path = format!("/proc/self/fd/{}", staging.as_raw_fd());
+        self.watch.add_watch(path.as_str(), AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR)?;
+        let renamed = HashMap::new();
+        self.folders.push(Folder { staging, wanted: wanted.to_owned(), target, renamed });
         Ok(number)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.folders.is_empty()
+    /// Moves every finished file and tells the user what could not be moved.
+    pub(crate) fn move_and_report(&mut self) {
+        for problem in self.move_finished() {
+            crate::say(&format!("a download was not moved: {problem}"));
+        }
     }
 
     /// Moves every finished file. Returns what could not be moved.
-    pub(crate) fn move_finished(&self) -> Vec<String> {
+    pub(crate) fn move_finished(&mut self) -> Vec<String> {
         let owner = self.owner.unwrap_or_else(|| nix::unistd::geteuid().as_raw());
         let mut problems = Vec::new();
-        for folder in &self.folders {
+        for folder in &mut self.folders {
             match folder.move_finished(owner) {
                 Ok(refused) => problems.extend(refused),
                 Err(error) => problems.push(format!("{}: {error}", folder.wanted.display())),
@@ -136,15 +157,36 @@ impl Downloads {
         let Some(Component::Normal(name)) = parts.next() else {
             return None;
         };
-        parts.next().is_none().then(|| Some(self.folders.get(number)?.wanted.join(name)))?
+        if parts.next().is_some() {
+            return None;
+        }
+        let folder = self.folders.get(number)?;
+        let renamed = CString::new(name.as_bytes()).ok().and_then(|name| folder.renamed.get(&name));
+        Some(match renamed {
+            Some(other) => folder.wanted.join(other),
+            None => folder.wanted.join(name),
+        })
     }
+}
+
+/// Moves finished downloads as soon as the browser has renamed them, for clients that ask for no events.
+pub(crate) fn follow(rewriter: Arc<Rewriter>) -> io::Result<()> {
+    let watch = rewriter.downloads().watch();
+    let thread = std::thread::Builder::new().name("downloads".into()).stack_size(256 * 1024);
+    // It ends with the process; a read that fails would fail again.
+    thread.spawn(move || {
+        while watch.read_events().is_ok() {
+            rewriter.downloads().move_and_report();
+        }
+    })?;
+    Ok(())
 }
 
 const FOLDER: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 impl Folder {
     /// Moves the finished files; returns the first entry that was refused and the number of others.
-    fn move_finished(&self, owner: u32) -> io::Result<Option<String>> {
+    fn move_finished(&mut self, owner: u32) -> io::Result<Option<String>> {
         let mut first = None;
         let mut refused = 0;
         let mut entries = Dir::from_fd(openat(&self.staging, c".", FOLDER, Mode::empty())?)?;
@@ -167,20 +209,42 @@ impl Folder {
 
     /// Copies a file and removes it. It is copied instead of renamed, because the browser may have it open, and because
     /// the copy belongs to the client's user.
-    fn move_one(&self, name: &CStr, owner: u32) -> io::Result<()> {
-        if !is_file_name(name) {
+    fn move_one(&mut self, name: &CStr, owner: u32) -> io::Result<()> {
+        let Some(text) = file_name(name) else {
             return Err(io::Error::other("such a file name is not used"));
-        }
+        };
         let (mut source, size) = open_download(self.staging.as_fd(), name, owner)?;
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let target = openat(&self.target, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        let (target, new_name) = create_new(self.target.as_fd(), text)?;
         if let Err(error) = copy(&mut source, &mut File::from(target), size) {
-            unlinkat(&self.target, name, UnlinkatFlags::NoRemoveDir)?;
+            unlinkat(&self.target, new_name.as_str(), UnlinkatFlags::NoRemoveDir)?;
             return Err(error);
+        }
+        self.renamed.remove(name);
+        if new_name != text && self.renamed.len() < MAX_ENTRIES {
+            self.renamed.insert(name.to_owned(), new_name);
         }
         // If the browser replaced the entry meanwhile, an entry of the same staging folder is removed.
         Ok(unlinkat(&self.staging, name, UnlinkatFlags::NoRemoveDir)?)
     }
+}
+
+/// Creates a file under a name that the client's folder does not have, like Chromium: `a.txt`, `a (1).txt`, …
+fn create_new(folder: BorrowedFd<'_>, name: &str) -> io::Result<(OwnedFd, String)> {
+    const TRIES: usize = 100;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let (stem, end) = match name.rfind('.') {
+        Some(dot) => name.split_at(dot),
+        None => (name, ""),
+    };
+    for number in 0..TRIES {
+        let tried = if number == 0 { name.to_owned() } else { format!("{stem} ({number}){end}") };
+        match openat(folder, tried.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+            Ok(file) => return Ok((file, tried)),
+            Err(nix::errno::Errno::EEXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Err(io::Error::other(format!("the folder has {TRIES} files of this name")))
 }
 
 /// Opens a regular file of the browser's user with one hard link, and returns its size.
@@ -232,8 +296,8 @@ fn is_unfinished(name: &CStr) -> bool {
 }
 
 /// Chromium gives downloads no hidden names. A client's folder may be a home, where such a file would be a setting.
-fn is_file_name(name: &CStr) -> bool {
-    name.to_str().is_ok_and(|text| !text.starts_with('.') && !text.contains(safe_text::is_hidden))
+fn file_name(name: &CStr) -> Option<&str> {
+    name.to_str().ok().filter(|text| !text.starts_with('.') && !text.contains(safe_text::is_hidden))
 }
 
 #[cfg(test)]

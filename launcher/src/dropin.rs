@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use crate::blueprint::Debugging;
 use crate::bridge;
 use crate::chromium::{Chromium, Flavor};
+use crate::client;
 use crate::config::{Config, OnMissing};
-use crate::downloads::Downloads;
 use crate::flags::{Flags, Strictness};
 use crate::launch::{Browser, LaunchError, Launcher, Output};
 use crate::say;
@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(4);
 /// How long the launcher may take to pass on the last output after a signal.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Runs the browser until it ends or a signal arrives; returns its exit code.
+/// Runs the browser until it ends, a signal arrives or the client has ended; returns its exit code.
 ///
 /// `client` is the caller's debugging pipe, if any.
 pub fn run(
@@ -46,8 +46,7 @@ pub fn run(
             "--remote-debugging-pipe needs the open descriptors 3 and 4".into(),
         ));
     }
-    let launcher = Launcher::new(config.clone()).flags(flags.clone())?.output(Output::PassOn);
-    let launcher = if wants_pipe { launcher.stage_downloads() } else { launcher };
+    let launcher = Launcher::new(config.clone()).flags(flags.clone())?.output(Output::PassOn).stage_files();
     // Handlers are installed first: signals that arrive during the start are handled after it.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -58,6 +57,8 @@ pub fn run(
         let _guard = runtime.enter();
         EndSignals::new()?
     };
+    let parent =
+        client::watch().map_err(|source| LaunchError::Io { what: "watching the client".into(), source })?;
     let mut browser = match launcher.launch() {
         Err(error) if error.missing_layer().is_some() && config.on_missing == OnMissing::Warn => {
             say(&crate::error_chain(&error));
@@ -75,11 +76,14 @@ pub fn run(
     let io = |source| LaunchError::Io { what: "the browser".into(), source };
     let (status, patience) = match begin(&mut browser, client.filter(|_| wants_pipe))? {
         Some(status) => (status, Duration::MAX),
-        None if runtime.block_on(ends.wait(&browser)).map_err(io)? => {
+        None if runtime.block_on(ends.wait(&browser, parent)).map_err(io)? => {
             (browser.stop(GRACE).map_err(io)?, OUTPUT_PATIENCE)
         }
         None => (browser.wait().map_err(io)?, Duration::MAX),
     };
+    if let Some(rewriter) = browser.rewriter() {
+        rewriter.downloads().move_and_report();
+    }
     runtime.block_on(finish_output(&mut browser, &mut ends, patience));
     Ok(exit_code(status))
 }
@@ -105,13 +109,9 @@ fn begin(
         (Debugging::Command, _) => return browser.prove_while_running(),
         (Debugging::Port(_), _) => announce(browser)?,
         (Debugging::Pipe, Some((input, output))) => {
-            let blueprint = browser.blueprint();
-            let staging = blueprint.staging.as_deref().expect("a pipe client has a staging folder");
-            let (shared, profile) = (blueprint.shared.clone(), blueprint.profile.clone());
-            let downloads = Downloads::new(staging, shared, profile, blueprint.policy.identity.host_uid)
-                .map_err(|source| LaunchError::Io { what: "the staging folder".into(), source })?;
+            let rewriter = browser.rewriter().expect("it was asked for");
             let pipe = browser.take_cdp().expect("a new browser has its pipe");
-            bridge::start(input, output, pipe, downloads)
+            bridge::start(input, output, pipe, rewriter)
                 .map_err(|source| LaunchError::Io { what: "the debugging pipe".into(), source })?;
         }
         // No client, for example a user with a window. The pipe stays open, because closing it ends the browser.
@@ -171,12 +171,20 @@ impl EndSignals {
         })
     }
 
-    /// `true` after a signal, `false` if the browser ended by itself.
-    async fn wait(&mut self, browser: &Browser) -> std::io::Result<bool> {
-        let ended = when_ended(browser)?;
+    /// `true` after a signal or the end of the client, `false` if the browser ended by itself.
+    async fn wait(&mut self, browser: &Browser, client: Option<OwnedFd>) -> std::io::Result<bool> {
+        let ended = when_ended(browser.pidfd().try_clone()?)?;
+        let client = client.map(when_ended).transpose()?;
+        let client_ended = async {
+            match client {
+                Some(ended) => drop(ended.await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = ended => Ok(false),
             () = self.signal() => Ok(true),
+            () = client_ended => Ok(true),
         }
     }
 
@@ -190,11 +198,10 @@ impl EndSignals {
     }
 }
 
-/// Completes when the browser has ended.
-fn when_ended(browser: &Browser) -> std::io::Result<oneshot::Receiver<()>> {
-    let pidfd = browser.pidfd().try_clone()?;
+/// Completes when a process has ended.
+fn when_ended(pidfd: OwnedFd) -> std::io::Result<oneshot::Receiver<()>> {
     let (sender, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("browser-end".into()).stack_size(64 * 1024);
+    let thread = std::thread::Builder::new().name("process-end".into()).stack_size(64 * 1024);
     thread.spawn(move || {
         while let Err(nix::errno::Errno::EINTR) =
             poll(&mut [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE)

@@ -12,8 +12,10 @@ use std::str::FromStr;
 
 mod proxy;
 mod request;
+mod upstream;
 
 pub use proxy::{HostNetwork, Network, Proxy, serve};
+pub use upstream::Upstream;
 
 /// A local server that may be reached although its address is denied: `127.0.0.1:3000`, `[::1]:3000`, `wiki.lan:80`.
 ///
@@ -94,6 +96,16 @@ impl Target {
     }
 }
 
+impl Target {
+    /// `host:port`, with brackets around an IPv6 address.
+    fn authority(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]:{}", self.host, self.port),
+            false => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
@@ -113,11 +125,29 @@ pub enum Denial {
 #[derive(Clone, Debug, Default)]
 pub struct EgressRules {
     allow: Vec<Allowed>,
+    /// The debugging port on this machine's loopback. Whoever connects to it is the client, so the browser never does.
+    debugging_port: Option<u16>,
 }
 
 impl EgressRules {
     pub fn new(allow: Vec<Allowed>) -> Self {
-        EgressRules { allow }
+        EgressRules { allow, debugging_port: None }
+    }
+
+    /// Denies a port of this machine, whatever is allowed.
+    pub fn without_port(mut self, port: Option<u16>) -> Self {
+        self.debugging_port = port;
+        self
+    }
+
+    /// Checks a target that is an address and not a name.
+    fn check_literal(&self, target: &Target, own: &BTreeSet<IpAddr>) -> Result<(), Denial> {
+        match target.host.parse() {
+            Ok(address) => {
+                self.check_addresses(target, &[SocketAddr::new(address, target.port)], own).map(drop)
+            }
+            Err(_) => Ok(()),
+        }
     }
 
     fn allows(&self, target: &Target) -> bool {
@@ -142,13 +172,16 @@ impl EgressRules {
         addresses: &[SocketAddr],
         own: &BTreeSet<IpAddr>,
     ) -> Result<Vec<SocketAddr>, Denial> {
-        if self.allows(target) {
-            return Ok(addresses.to_vec());
-        }
+        let allowed = self.allows(target);
         let mut first_denial = None;
         let mut kept = Vec::new();
         for address in addresses {
-            match denied_address(address.ip(), own) {
+            let listed = denied_address(address.ip(), own);
+            let reason = match self.debugging_port == Some(address.port()) {
+                true => listed,
+                false => listed.filter(|_| !allowed),
+            };
+            match reason {
                 None => kept.push(*address),
                 Some(reason) => {
                     first_denial.get_or_insert(Denial::Address {
@@ -219,6 +252,16 @@ mod tests {
         assert!(!open("127.0.0.1:3001", 3001), "another port");
         assert!(!open("localhost:22", 22), "another port by name");
         assert!(!open("rebound.example.com:3000", 3000), "a foreign name with the same address");
+    }
+
+    /// A browser that reached its own debugging port could speak as the client.
+    #[test]
+    fn the_debugging_port_is_never_reached() {
+        let rules = EgressRules::new(vec!["127.0.0.1:9222".parse().expect("allow")]).without_port(Some(9222));
+        let target = Target::from_authority("127.0.0.1:9222", None).expect("target");
+        let own = BTreeSet::new();
+        assert!(rules.check_addresses(&target, &["127.0.0.1:9222".parse().expect("address")], &own).is_err());
+        assert!(rules.check_addresses(&target, &["1.1.1.1:9222".parse().expect("address")], &own).is_ok());
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Flags {
     pub positional: Vec<String>,
     /// Notices for the user: what was removed and why.
     pub notices: Vec<String>,
+    /// The names of the switches that were removed.
+    pub left_out: Vec<String>,
 }
 
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -86,8 +88,9 @@ impl Flags {
     fn admit(&mut self, argument: &str, mut switch: Switch, strictness: Strictness) -> Result<(), FlagError> {
         let lenient = strictness == Strictness::DropClientDefaults;
         if let Some(rule) = refused::rule_for(&switch.name) {
-            if lenient && rule.sent_by_clients {
+            if lenient && (rule.sent_by_clients || refused::is_client_value(&switch)) {
                 self.notices.push(format!("`{argument}` was left out: {}", rule.reason));
+                self.left_out.push(switch.name);
                 return Ok(());
             }
             return Err(FlagError::Refused { argument: argument.to_owned(), reason: rule.reason });

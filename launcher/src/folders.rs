@@ -73,6 +73,9 @@ const HOME_SHARED: &[&str] = &["", ".config", ".local", ".local/share", ".cache"
 const PROFILE_MARKS: &[&str] =
     &["Local State", "Default", "First Run", "Preferences", "DevToolsActivePort", "Last Version"];
 
+/// Files that clients write into a new profile before they start the browser (chrome-launcher, Lighthouse).
+const CLIENT_FILES: &[&str] = &["chrome.pid", "chrome-out.log", "chrome-err.log"];
+
 /// Checks a folder and creates it if needed. Returns its resolved path.
 pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderError> {
     let refused = |problem: String| FolderError::Refused { path: path.to_owned(), problem };
@@ -103,10 +106,14 @@ pub(crate) fn prepare(path: &Path, purpose: Purpose) -> Result<PathBuf, FolderEr
         return Err(refused(format!("it belongs to another user (uid {})", meta.uid())));
     }
     if purpose == Purpose::Profile {
-        let mut entries = fs::read_dir(&real).map_err(io)?.peekable();
+        let mut others = false;
+        for entry in fs::read_dir(&real).map_err(io)? {
+            let name = entry.map_err(io)?.file_name();
+            others |= !CLIENT_FILES.iter().any(|file| name == *file);
+        }
         let used_by_a_browser =
             || PROFILE_MARKS.iter().any(|mark| real.join(mark).symlink_metadata().is_ok());
-        if entries.peek().is_some() && !used_by_a_browser() {
+        if others && !used_by_a_browser() {
             return Err(refused(
                 "it contains files, but none of a browser profile; use an empty or a new folder".into(),
             ));
@@ -142,6 +149,16 @@ fn homes() -> Vec<PathBuf> {
     let database = database.filter(|home| home.is_absolute() && home != Path::new("/"));
     let canonical = |home: PathBuf| home.canonicalize().unwrap_or(home);
     named.into_iter().chain(database).map(canonical).collect()
+}
+
+/// Whether a user without groups can follow a path to its last part.
+pub(crate) fn can_reach(path: &Path, uid: u32) -> bool {
+    path.ancestors().skip(1).all(|folder| {
+        folder.metadata().is_ok_and(|meta| {
+            let bits = if meta.uid() == uid { meta.mode() >> 6 } else { meta.mode() };
+            bits & 0o1 != 0
+        })
+    })
 }
 
 pub(crate) fn is_private_uid(uid: u32) -> bool {
@@ -323,6 +340,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_with_only_the_files_of_a_client_is_a_new_profile() {
+        let base = tempfile::tempdir().expect("folder");
+        for name in CLIENT_FILES {
+            fs::write(base.path().join(name), "").expect("write");
+        }
+        assert!(prepare(base.path(), Purpose::Profile).is_ok());
+        fs::write(base.path().join("thesis.txt"), "x").expect("write");
+        assert!(problem(base.path(), Purpose::Profile).contains("none of a browser profile"));
+    }
+
+    #[test]
     fn links_are_checked_by_their_target() {
         let base = tempfile::tempdir().expect("folder");
         std::os::unix::fs::symlink("/etc", base.path().join("link")).expect("link");
@@ -330,6 +358,19 @@ mod tests {
         assert!(problem(base.path().join("link/new"), Purpose::Files).contains("belongs to the system"));
         std::os::unix::fs::symlink("/nowhere/at/all", base.path().join("dangling")).expect("link");
         assert!(prepare(&base.path().join("dangling"), Purpose::Files).is_err());
+    }
+
+    #[test]
+    fn a_folder_below_a_closed_one_cannot_be_reached() {
+        let base = tempfile::tempdir().expect("folder");
+        let inner = base.path().join("a/b");
+        fs::create_dir_all(&inner).expect("mkdir");
+        let own = base.path().metadata().expect("meta").uid();
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).expect("chmod");
+        assert!(can_reach(&inner, own));
+        assert!(!can_reach(&inner, own + 1));
+        fs::set_permissions(base.path(), fs::Permissions::from_mode(0o711)).expect("chmod");
+        assert!(can_reach(&inner, own + 1));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Starts a browser: `Launcher` and `Browser`.
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -19,13 +18,17 @@ use crate::blueprint::{Blueprint, Debugging, LaunchRequest};
 use crate::cdp::{CdpError, Connection};
 use crate::chromium::{Chromium, DiscoveryError, Flavor};
 use crate::config::{Config, NetworkMode};
-use crate::egress::EgressRules;
+use crate::downloads::{self, Downloads};
+use crate::egress::{EgressRules, HostNetwork, Proxy};
 use crate::flags::{FlagError, Flags, Strictness};
 use crate::folders::FolderError;
 use crate::log::{Log, port_of};
+use crate::messages::Rewriter;
 use crate::output;
 use crate::ready::{Observer, RendererProof, RendererState};
-use crate::services::{Relay, Services};
+use crate::relay::Relay;
+use crate::services::Services;
+use crate::uploads::Uploads;
 
 /// How long a browser may take to respond, even on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(180);
@@ -196,8 +199,8 @@ impl Launcher {
         self
     }
 
-    pub(crate) fn stage_downloads(mut self) -> Self {
-        self.request.stage_downloads = self.request.debugging == Debugging::Pipe;
+    pub(crate) fn stage_files(mut self) -> Self {
+        self.request.stage_files = self.request.debugging != Debugging::Command;
         self
     }
 
@@ -226,10 +229,12 @@ impl Launcher {
     pub fn launch(mut self) -> Result<Browser, LaunchError> {
         let started = Instant::now();
         let relay = self.open_relay()?;
-        let rules = EgressRules::new(self.config.allow.clone());
+        let rules =
+            EgressRules::new(self.config.allow.clone()).without_port(relay.as_ref().map(|relay| relay.port));
         let debugging = self.request.debugging;
         let blueprint = Blueprint::new(&self.config, self.request)?;
         let plan = blueprint.plan()?;
+        let rewriter = rewriter(&self.config, &blueprint)?;
 
         let pipe =
             || pipe2(OFlag::O_CLOEXEC).map_err(|errno| io_error("a pipe to the browser")(errno.into()));
@@ -248,6 +253,9 @@ impl Launcher {
         if let Some(path) = &self.config.bwrap_path {
             launch = launch.bubblewrap(path);
         }
+        for (path, point) in &blueprint.shown.0 {
+            launch = launch.show_at(path, point);
+        }
         if let Some(namespace) = self.network_namespace {
             launch = launch.network_namespace(namespace);
         }
@@ -259,12 +267,12 @@ impl Launcher {
         let mut sandbox = launch.spawn()?;
         let confined = spawned.elapsed();
 
-        let egress = sandbox.take_proxy_listener().map(|listener| (listener, rules));
+        let proxy = Proxy { rules, network: HostNetwork, upstream: blueprint.upstream.clone() };
+        let egress = sandbox.take_proxy_listener().map(|listener| (listener, proxy));
         let pidfd = sandbox.pidfd().try_clone_to_owned().map_err(io_error("the browser's pidfd"))?;
         let pid = sandbox.program_pid();
         let sandbox = Arc::new(Mutex::new(sandbox));
-        let services =
-            Services::start(egress, relay, Arc::clone(&sandbox)).map_err(io_error("the service thread"))?;
+        let services = Services::start(egress).map_err(io_error("the service thread"))?;
         let mut browser = Browser {
             sandbox,
             pidfd,
@@ -282,13 +290,18 @@ impl Launcher {
             log,
             passed_on,
             blueprint,
-            _services: services,
+            rewriter,
+            services,
         };
         if debugging == Debugging::Command {
             return Ok(browser);
         }
         browser.cdp = Some(Connection::new(from_browser, to_browser));
         browser.prove(started)?;
+        if let Some(relay) = relay {
+            let (sandbox, rewriter) = (Arc::clone(&browser.sandbox), browser.rewriter.clone());
+            browser.services.relay(relay, sandbox, rewriter).map_err(io_error("the debugging port"))?;
+        }
         Ok(browser)
     }
 
@@ -302,11 +315,28 @@ impl Launcher {
             return Ok(None);
         }
         let failed = |source| LaunchError::Port { port: wanted, source };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).map_err(failed)?;
-        let port = listener.local_addr().map_err(failed)?.port();
-        self.request.debugging = Debugging::Port(port);
-        Ok(Some(Relay { listener, port }))
+        let relay = Relay::reserve(wanted).map_err(failed)?;
+        self.request.debugging = Debugging::Port(relay.port);
+        Ok(Some(relay))
     }
+}
+
+/// Rewrites messages that name files of the host.
+fn rewriter(config: &Config, blueprint: &Blueprint) -> Result<Option<Arc<Rewriter>>, LaunchError> {
+    let Some(staging) = &blueprint.staging else {
+        return Ok(None);
+    };
+    let (shared, profile) = (&blueprint.shared, &blueprint.profile);
+    let failed = || io_error("the staging folder");
+    let owner = blueprint.policy.identity.host_uid;
+    let downloads =
+        Downloads::new(&staging.downloads, shared.clone(), profile.clone(), owner).map_err(failed())?;
+    let readable = config.extra_ro_bind.clone();
+    let uploads = Uploads::new(staging.uploads.clone(), shared.clone(), readable, profile.clone());
+    let one_proxy = matches!(blueprint.policy.network, Network::Proxy { .. });
+    let rewriter = Arc::new(Rewriter::new(downloads, uploads, one_proxy));
+    downloads::follow(Arc::clone(&rewriter)).map_err(io_error("the download thread"))?;
+    Ok(Some(rewriter))
 }
 
 /// The duration of each phase of a launch.
@@ -337,7 +367,9 @@ pub struct Browser {
     /// Completes when the whole standard output was passed on.
     passed_on: Option<oneshot::Receiver<()>>,
     blueprint: Blueprint,
-    _services: Services,
+    /// Rewrites messages that name files of the host, if the launcher was asked to.
+    rewriter: Option<Arc<Rewriter>>,
+    services: Services,
 }
 
 impl Browser {
@@ -481,6 +513,10 @@ impl Browser {
     /// Completes when the whole standard output was passed on; `None` if it is discarded or was taken before.
     pub(crate) fn take_passed_on(&mut self) -> Option<oneshot::Receiver<()>> {
         self.passed_on.take()
+    }
+
+    pub(crate) fn rewriter(&self) -> Option<Arc<Rewriter>> {
+        self.rewriter.clone()
     }
 
     pub(crate) fn blueprint(&self) -> &Blueprint {

@@ -64,6 +64,16 @@ impl RunFolder {
         Ok(path)
     }
 
+    /// An empty file or folder in it on which something of the host can be mounted.
+    pub(crate) fn mount_point(&self, name: &str, is_folder: bool) -> io::Result<PathBuf> {
+        let path = self.path.join(name);
+        match is_folder {
+            true => fs::DirBuilder::new().mode(0o755).create(&path)?,
+            false => drop(fs::File::options().write(true).create_new(true).open(&path)?),
+        }
+        Ok(path)
+    }
+
     /// A file in it that the browser may read.
     pub(crate) fn file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
         let path = self.path.join(name);

@@ -16,49 +16,33 @@ use std::sync::{Arc, Mutex};
 use sandbox::Sandbox;
 use tokio::sync::oneshot;
 
-use crate::egress::{self, EgressRules, HostNetwork, Proxy};
-
-/// The listening socket outside and its target port inside.
-#[derive(Debug)]
-pub(crate) struct Relay {
-    pub(crate) listener: TcpListener,
-    pub(crate) port: u16,
-}
+use crate::egress::{self, HostNetwork, Proxy};
+use crate::messages::Rewriter;
+use crate::relay::Relay;
 
 /// Running services; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Services {
+    runtime: tokio::runtime::Handle,
     _stop: oneshot::Sender<()>,
 }
 
 impl Services {
-    pub(crate) fn start(
-        egress: Option<(TcpListener, EgressRules)>,
-        relay: Option<Relay>,
-        sandbox: Arc<Mutex<Sandbox>>,
-    ) -> io::Result<Services> {
+    pub(crate) fn start(egress: Option<(TcpListener, Proxy<HostNetwork>)>) -> io::Result<Services> {
         let (stop, stopped) = oneshot::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .max_blocking_threads(16)
             .build()?;
+        let handle = runtime.handle().clone();
         let thread = std::thread::Builder::new().name("services".into()).stack_size(256 * 1024);
         thread.spawn(move || {
             runtime.block_on(async {
-                if let Some((listener, rules)) = egress {
+                if let Some((listener, proxy)) = egress {
                     match into_tokio(listener) {
-                        Ok(listener) => drop(tokio::spawn(egress::serve(
-                            listener,
-                            Arc::new(Proxy { rules, network: HostNetwork }),
-                        ))),
+                        Ok(listener) => drop(tokio::spawn(egress::serve(listener, Arc::new(proxy)))),
                         Err(error) => crate::say(&format!("the egress proxy cannot start: {error}")),
-                    }
-                }
-                if let Some(relay) = relay {
-                    match into_tokio(relay.listener) {
-                        Ok(listener) => drop(tokio::spawn(relay_connections(listener, relay.port, sandbox))),
-                        Err(error) => crate::say(&format!("the port relay cannot start: {error}")),
                     }
                 }
                 // Dropping the sender stops the services; the receiver then returns an error.
@@ -67,45 +51,27 @@ impl Services {
             // Does not wait for name lookups that are still running.
             runtime.shutdown_background();
         })?;
-        Ok(Services { _stop: stop })
+        Ok(Services { runtime: handle, _stop: stop })
+    }
+
+    /// Lets port clients connect to the browser.
+    pub(crate) fn relay(
+        &self,
+        relay: Relay,
+        sandbox: Arc<Mutex<Sandbox>>,
+        rewriter: Option<Arc<Rewriter>>,
+    ) -> io::Result<()> {
+        let listening = relay.listen()?;
+        self.runtime.spawn(async move {
+            if let Err(error) = listening.accept(sandbox, rewriter).await {
+                crate::say(&format!("the port relay cannot start: {error}"));
+            }
+        });
+        Ok(())
     }
 }
 
 fn into_tokio(listener: TcpListener) -> io::Result<tokio::net::TcpListener> {
     listener.set_nonblocking(true)?;
     tokio::net::TcpListener::from_std(listener)
-}
-
-async fn relay_connections(listener: tokio::net::TcpListener, port: u16, sandbox: Arc<Mutex<Sandbox>>) {
-    loop {
-        let Ok((mut client, peer)) = listener.accept().await else {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            continue;
-        };
-        if !is_permitted(&client, peer) {
-            continue;
-        }
-        let sandbox = Arc::clone(&sandbox);
-        tokio::spawn(async move {
-            let inside = tokio::task::spawn_blocking(move || {
-                let inside = sandbox.lock().map_err(|_| io::ErrorKind::Other)?.connect_inside(port)?;
-                inside.set_nonblocking(true)?;
-                Ok::<_, io::Error>(inside)
-            });
-            let Ok(Ok(inside)) = inside.await else { return };
-            let Ok(mut browser) = tokio::net::TcpStream::from_std(inside) else {
-                return;
-            };
-            let _ = client.set_nodelay(true);
-            let _ = browser.set_nodelay(true);
-            // An error ends the connection, and both peers see that.
-            let _ = tokio::io::copy_bidirectional(&mut client, &mut browser).await;
-        });
-    }
-}
-
-/// Only root and the user who started the browser may connect.
-fn is_permitted(client: &tokio::net::TcpStream, peer: std::net::SocketAddr) -> bool {
-    let owner = client.local_addr().ok().and_then(|own| crate::peer::uid(peer, own));
-    owner.is_some_and(|uid| uid == 0 || uid == nix::unistd::geteuid().as_raw())
 }

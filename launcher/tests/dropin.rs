@@ -31,7 +31,12 @@ fn processes_with(mark: &str) -> Vec<u32> {
 
 /// A port client's view: the drop-in is started and its announcement read.
 fn start_with_port(setup: &Setup, arguments: &[&str]) -> (Child, String) {
+    start_with_port_in(setup, arguments, &std::env::temp_dir())
+}
+
+fn start_with_port_in(setup: &Setup, arguments: &[&str], temporary: &Path) -> (Child, String) {
     let mut command = setup.drop_in();
+    command.env("TMPDIR", temporary);
     command.args(["--headless", "--remote-debugging-port=0"]).args(arguments);
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("spawn");
@@ -124,6 +129,99 @@ fn the_browser_ends_with_the_launcher() {
     });
 }
 
+/// A client with a port has no pipe that closes when it is killed. It starts the browser in a session of its own, like
+/// Puppeteer and chrome-launcher, directly or through a shell that waits for it.
+#[test]
+fn the_browser_ends_with_a_port_client_that_is_killed() {
+    as_root_and_as_user("the_browser_ends_with_a_port_client_that_is_killed", || {
+        let script = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True); sys.stdin.read()";
+        for (number, shell) in [None, Some("\"$0\" \"$@\"; true")].into_iter().enumerate() {
+            let setup = Setup::new();
+            let profile = setup.folder.path().join("profile");
+            let mark = format!("--x-mark={}-killed-{number}", std::process::id());
+            let drop_in = setup.drop_in();
+            let mut client = Command::new("/usr/bin/python3");
+            client.args(["-c", script]);
+            if let Some(shell) = shell {
+                client.args(["/bin/sh", "-c", shell]);
+            }
+            client.arg(drop_in.get_program()).args(["--headless", "--remote-debugging-port=0", &mark]);
+            client.arg(format!("--user-data-dir={}", profile.display()));
+            client.env("BROWSER_LAUNCHER_CONFIG", setup.file());
+            client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut client = client.spawn().expect("python3");
+            eventually("the browser announces itself", || profile.join("DevToolsActivePort").exists());
+            client.kill().expect("KILL");
+            client.wait().expect("wait");
+            eventually("nothing is left", || processes_with(&mark).is_empty());
+        }
+    });
+}
+
+/// go-rod cannot be installed by the tests. These are its arguments in a container (`lib/launcher/launcher.go`), and the file
+/// that it writes into the profile first.
+#[test]
+fn the_arguments_of_go_rod_start_a_browser() {
+    as_root_and_as_user("the_arguments_of_go_rod_start_a_browser", || {
+        let setup = Setup::new();
+        let profile = setup.folder.path().join("rod/user-data/0123456789abcdef");
+        std::fs::create_dir_all(profile.join("Default")).expect("mkdir");
+        let preferences = r#"{"plugins":{"always_open_pdf_externally": true}}"#;
+        std::fs::write(profile.join("Default/Preferences"), preferences).expect("write");
+        let (mut child, endpoint) = start_with_port(
+            &setup,
+            &[
+                "--disable-background-networking",
+                "--disable-background-timer-throttling",
+                "--disable-backgrounding-occluded-windows",
+                "--disable-breakpad",
+                "--disable-client-side-phishing-detection",
+                "--disable-component-extensions-with-background-pages",
+                "--disable-default-apps",
+                "--disable-dev-shm-usage",
+                "--disable-features=site-per-process,TranslateUI",
+                "--disable-hang-monitor",
+                "--disable-ipc-flooding-protection",
+                "--disable-popup-blocking",
+                "--disable-prompt-on-repost",
+                "--disable-renderer-backgrounding",
+                "--disable-sync",
+                "--enable-automation",
+                "--enable-features=NetworkService,NetworkServiceInProcess",
+                "--force-color-profile=srgb",
+                "--metrics-recording-only",
+                "--no-first-run",
+                "--no-sandbox",
+                "--no-startup-window",
+                "--use-mock-keychain",
+                &format!("--user-data-dir={}", profile.display()),
+            ],
+        );
+        let port = endpoint.strip_prefix("ws://127.0.0.1:").and_then(|rest| rest.split('/').next());
+        let version = get(port.expect("a port").parse().expect("a number"), "/json/version");
+        assert!(version.contains(&endpoint), "{version}");
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
+        child.wait().expect("wait");
+    });
+}
+
+/// The folder of the profile is below one that only root can enter, like `/root`.
+#[test]
+fn a_profile_in_a_closed_home_works() {
+    as_root_and_as_user("a_profile_in_a_closed_home_works", || {
+        let setup = Setup::new();
+        let home = setup.folder.path().join("home");
+        let profile = home.join(".cache/client/profile");
+        std::fs::create_dir_all(&profile).expect("mkdir");
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&home, closed).expect("chmod");
+        let argument = format!("--user-data-dir={}", profile.display());
+        let output = setup.run(&["--headless", &argument, "--dump-dom", "data:text/html,<p>inside</p>"]);
+        assert!(text(&output.stdout).contains("inside"), "{}", text(&output.stderr));
+        assert!(profile.join("Default").is_dir(), "the profile is on the host");
+    });
+}
+
 #[test]
 fn dangerous_switches_and_folders_are_refused_with_the_reason() {
     as_root_and_as_user("dangerous_switches_and_folders_are_refused_with_the_reason", || {
@@ -133,7 +231,10 @@ fn dangerous_switches_and_folders_are_refused_with_the_reason() {
             ("--no-sandbox", "turns off Chromium's own sandbox"),
             ("-No-Sandbox", "turns off Chromium's own sandbox"),
             ("--disable-features=Translate,IsolateOrigins", "site isolation"),
-            ("--remote-allow-origins=*", "opens the debugging channel"),
+            ("--remote-allow-origins=*", "use the debugging port"),
+            ("--remote-debugging-address=0.0.0.0", "opens the debugging channel"),
+            ("--proxy-server=http://127.0.0.1:8080", "add \"127.0.0.1:8080\" to `allow`"),
+            ("--proxy-server=https://proxy.example", "use http or socks5"),
             ("--user-data-dir=/etc", "belongs to the system"),
             ("--user-data-dir=/", "holds the folders of others"),
             ("--remote-debugging-port=99999", "not a port number"),
@@ -372,17 +473,15 @@ fn a_headed_browser_shows_its_window_on_x11() {
 #[test]
 fn no_folder_is_left_behind() {
     as_root_and_as_user("no_folder_is_left_behind", || {
-        let run_folders = || {
-            let list = std::fs::read_dir(std::env::temp_dir()).expect("list").flatten();
-            list.filter(|entry| entry.file_name().to_string_lossy().starts_with("browser-launcher-")).count()
-        };
-        let before = run_folders();
         let setup = Setup::new();
-        let (mut child, _) = start_with_port(&setup, &[]);
+        let temporary = setup.folder.path().join("tmp");
+        std::fs::create_dir(&temporary).expect("mkdir");
+        let entries = || std::fs::read_dir(&temporary).expect("list").count();
+        let (mut child, _) = start_with_port_in(&setup, &[], &temporary);
+        assert_eq!(entries(), 1, "the folder of the run");
         kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).expect("TERM");
         child.wait().expect("wait");
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(run_folders(), before);
+        assert_eq!(entries(), 0);
         assert!(!Path::new("/tmp/.org.chromium.Chromium").exists());
     });
 }

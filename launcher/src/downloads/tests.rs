@@ -43,7 +43,7 @@ impl Stage {
 
 #[test]
 fn finished_files_are_moved_and_unfinished_ones_stay() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     fs::write(stage.staged("report.txt"), "content").expect("write");
     fs::write(stage.staged("empty"), "").expect("write");
     fs::write(stage.staged("half.crdownload"), "half").expect("write");
@@ -55,7 +55,7 @@ fn finished_files_are_moved_and_unfinished_ones_stay() {
 
 #[test]
 fn only_plain_files_with_one_link_are_copied() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     symlink(stage.victim.join("secret"), stage.staged("link")).expect("link");
     symlink(&stage.victim, stage.staged("folder-link")).expect("link");
     fs::hard_link(stage.victim.join("secret"), stage.staged("hard")).expect("hard link");
@@ -73,22 +73,35 @@ fn only_plain_files_with_one_link_are_copied() {
 
 #[test]
 fn an_existing_file_of_the_client_is_not_replaced_and_a_planted_link_is_not_followed() {
-    let stage = Stage::new();
-    fs::write(stage.wanted.join("report"), "mine").expect("write");
+    let mut stage = Stage::new();
+    fs::write(stage.wanted.join("report.tar.gz"), "mine").expect("write");
     symlink(stage.victim.join("new"), stage.wanted.join("other")).expect("link");
-    for name in ["report", "other", "third"] {
+    for name in ["report.tar.gz", "other", "third"] {
         fs::write(stage.staged(name), "downloaded").expect("write");
     }
-    assert_eq!(stage.downloads.move_finished().len(), 1);
-    assert_eq!(fs::read_to_string(stage.wanted.join("report")).expect("there"), "mine");
-    assert_eq!(fs::read_to_string(stage.wanted.join("third")).expect("moved"), "downloaded");
+    assert_eq!(stage.downloads.move_finished(), [] as [&str; 0]);
+    assert_eq!(fs::read_to_string(stage.wanted.join("report.tar.gz")).expect("there"), "mine");
+    let names = ["other", "other (1)", "report.tar (1).gz", "report.tar.gz", "third"];
+    assert_eq!(Stage::names(&stage.wanted), names);
     assert_eq!(Stage::names(&stage.victim), ["secret"]);
+    let told = |name: &str| stage.downloads.host_path(&Path::new(STAGING).join("0").join(name));
+    assert_eq!(told("report.tar.gz"), Some(stage.wanted.join("report.tar (1).gz")));
+    assert_eq!(told("third"), Some(stage.wanted.join("third")));
+}
+
+#[test]
+fn a_renamed_file_wakes_the_watcher() {
+    let stage = Stage::new();
+    fs::write(stage.staged("a.crdownload"), "x").expect("write");
+    fs::rename(stage.staged("a.crdownload"), stage.staged("a")).expect("rename");
+    let events = stage.downloads.watch().read_events().expect("an event");
+    assert_eq!(events[0].name.as_deref(), Some(std::ffi::OsStr::new("a")));
 }
 
 #[test]
 fn a_sparse_file_stays_sparse() {
     use std::os::unix::fs::MetadataExt;
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     let mut file = fs::File::create(stage.staged("sparse")).expect("file");
     file.set_len(1 << 30).expect("size");
     file.seek(SeekFrom::Start(1 << 29)).expect("seek");

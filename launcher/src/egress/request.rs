@@ -8,9 +8,59 @@ pub(super) const MAX_HEAD: usize = 64 * 1024;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     /// `CONNECT host:port`: bytes both ways afterwards (TLS, WebSocket).
-    Tunnel(Target),
-    /// A plain request with an absolute address, and the rewritten head for the server.
-    Plain { target: Target, head: Vec<u8> },
+    Tunnel { target: Target, authorization: Option<Vec<u8>> },
+    /// A plain request with an absolute address.
+    Plain(Plain),
+}
+
+/// A plain request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plain {
+    pub(super) target: Target,
+    method: String,
+    path: String,
+    /// The header lines for the server, without the empty line at the end.
+    fields: Vec<u8>,
+    /// The value of `Proxy-Authorization`, for an upstream proxy.
+    pub(super) authorization: Option<Vec<u8>>,
+    /// The length of the body; `None` if only the end of the connection shows it.
+    pub(super) body: Option<u64>,
+}
+
+impl Plain {
+    /// The head for the server itself.
+    pub(super) fn head(&self) -> Vec<u8> {
+        let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.path).into_bytes();
+        head.extend_from_slice(&self.fields);
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+
+    /// The head for an upstream proxy, which connects to `host`.
+    pub(super) fn head_for_proxy(&self, host: &Target) -> Vec<u8> {
+        let mut head =
+            format!("{} http://{}{} HTTP/1.1\r\n", self.method, host.authority(), self.path).into_bytes();
+        head.extend_from_slice(&self.fields);
+        head.extend_from_slice(&authorization_line(self.authorization.as_deref()));
+        head.extend_from_slice(b"\r\n");
+        head
+    }
+}
+
+/// The head of a `CONNECT` request for an upstream proxy.
+pub(super) fn connect_head(host: &Target, authorization: Option<&[u8]>) -> Vec<u8> {
+    let host = host.authority();
+    let mut head = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n").into_bytes();
+    head.extend_from_slice(&authorization_line(authorization));
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+fn authorization_line(value: Option<&[u8]>) -> Vec<u8> {
+    match value {
+        Some(value) => [b"Proxy-Authorization: ", value, b"\r\n"].concat(),
+        None => Vec::new(),
+    }
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -35,17 +85,22 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestErr
     };
     let method = head.method.expect("a complete head has a method");
     let address = head.path.expect("a complete head has a target");
+    let value_of = |name: &str| {
+        let header = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        header.map(|header| header.value.to_vec())
+    };
+    let authorization = value_of("proxy-authorization");
     if method == "CONNECT" {
         let target = Target::from_authority(address, None)
             .ok_or(RequestError::Malformed("CONNECT needs host:port"))?;
-        return Ok(Some((Request::Tunnel(target), length)));
+        return Ok(Some((Request::Tunnel { target, authorization }, length)));
     }
     let rest = strip_scheme(address).ok_or(RequestError::NotAProxyRequest)?;
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let target = Target::from_authority(authority, Some(80))
         .ok_or(RequestError::Malformed("the address has no valid host"))?;
     let slash = if path.starts_with('/') { "" } else { "/" };
-    let mut out = format!("{method} {slash}{path} HTTP/1.1\r\n").into_bytes();
+    let mut out = Vec::new();
     let is_upgrade = head.headers.iter().any(|header| header.name.eq_ignore_ascii_case("upgrade"));
     for header in head.headers.iter() {
         let hop = ["proxy-connection", "proxy-authorization", "keep-alive"]
@@ -63,8 +118,31 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestErr
     if !is_upgrade {
         out.extend_from_slice(b"Connection: close\r\n");
     }
-    out.extend_from_slice(b"\r\n");
-    Ok(Some((Request::Plain { target, head: out }, length)))
+    let plain = Plain {
+        target,
+        method: method.to_owned(),
+        path: format!("{slash}{path}"),
+        fields: out,
+        authorization,
+        body: if is_upgrade { None } else { body_length(head.headers) },
+    };
+    Ok(Some((Request::Plain(plain), length)))
+}
+
+/// The length of the body if the head tells it in the one way that every server reads alike.
+fn body_length(headers: &[httparse::Header<'_>]) -> Option<u64> {
+    let named =
+        |name: &'static str| headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+    if named("transfer-encoding").next().is_some() {
+        return None;
+    }
+    let mut lengths = named("content-length");
+    let Some(length) = lengths.next() else {
+        return Some(0);
+    };
+    let digits = !length.value.is_empty() && length.value.iter().all(u8::is_ascii_digit);
+    let valid = digits && lengths.next().is_none();
+    valid.then(|| std::str::from_utf8(length.value).ok()?.parse().ok())?
 }
 
 fn strip_scheme(address: &str) -> Option<&str> {
@@ -86,16 +164,17 @@ mod tests {
     #[test]
     fn connect_names_its_target() {
         let text = b"CONNECT Example.com:443 HTTP/1.1\r\nHost: other\r\n\r\nrest";
-        assert_eq!(parse(text), Ok(Some((Request::Tunnel(target("example.com", 443)), text.len() - 4))));
+        let tunnel = Request::Tunnel { target: target("example.com", 443), authorization: None };
+        assert_eq!(parse(text), Ok(Some((tunnel, text.len() - 4))));
     }
 
     #[test]
     fn a_plain_request_is_rewritten_for_the_server() {
         let text = b"GET http://example.com:8080/a?b HTTP/1.1\r\nHost: example.com:8080\r\nProxy-Connection: keep-alive\r\nAccept: */*\r\n\r\n";
-        let Ok(Some((Request::Plain { target: to, head }, _))) = parse(text) else { panic!("plain") };
-        assert_eq!(to, target("example.com", 8080));
+        let Ok(Some((Request::Plain(plain), _))) = parse(text) else { panic!("plain") };
+        assert_eq!((&plain.target, plain.body), (&target("example.com", 8080), Some(0)));
         assert_eq!(
-            String::from_utf8(head).expect("text"),
+            String::from_utf8(plain.head()).expect("text"),
             "GET /a?b HTTP/1.1\r\nHost: example.com:8080\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         );
     }
@@ -103,11 +182,37 @@ mod tests {
     #[test]
     fn an_upgrade_keeps_its_connection_header() {
         let text = b"GET ws://example.com HTTP/1.1\r\nHost: example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-        let Ok(Some((Request::Plain { target: to, head }, _))) = parse(text) else { panic!("plain") };
-        assert_eq!(to, target("example.com", 80));
-        let head = String::from_utf8(head).expect("text");
+        let Ok(Some((Request::Plain(plain), _))) = parse(text) else { panic!("plain") };
+        assert_eq!((&plain.target, plain.body), (&target("example.com", 80), None));
+        let head = String::from_utf8(plain.head()).expect("text");
         assert!(head.starts_with("GET / HTTP/1.1\r\n") && head.contains("Connection: Upgrade\r\n"), "{head}");
         assert!(!head.contains("close"), "{head}");
+    }
+
+    #[test]
+    fn credentials_are_only_for_the_upstream_proxy() {
+        let text = b"POST http://example.com/a HTTP/1.1\r\nHost: example.com\r\nContent-Length: 3\r\nProxy-Authorization: Basic eDp5\r\n\r\nabc";
+        let Ok(Some((Request::Plain(plain), _))) = parse(text) else { panic!("plain") };
+        assert_eq!(plain.body, Some(3));
+        assert!(!String::from_utf8(plain.head()).expect("text").contains("Basic"));
+        let head = String::from_utf8(plain.head_for_proxy(&target("example.com", 80))).expect("text");
+        assert!(head.starts_with("POST http://example.com:80/a HTTP/1.1\r\n"), "{head}");
+        assert!(head.ends_with("Proxy-Authorization: Basic eDp5\r\n\r\n"), "{head}");
+        let head = connect_head(&target("::1", 443), Some(b"Basic eDp5"));
+        assert!(
+            head.starts_with(b"CONNECT [::1]:443 HTTP/1.1\r\nHost: [::1]:443\r\nProxy-Authorization: Basic")
+        );
+    }
+
+    #[test]
+    fn an_ambiguous_length_is_unknown() {
+        for field in
+            ["Transfer-Encoding: chunked", "Content-Length: +3", "Content-Length: 3\r\nContent-Length: 4"]
+        {
+            let text = format!("POST http://a/ HTTP/1.1\r\n{field}\r\n\r\n");
+            let Ok(Some((Request::Plain(plain), _))) = parse(text.as_bytes()) else { panic!("plain") };
+            assert_eq!(plain.body, None, "{field}");
+        }
     }
 
     #[test]

@@ -113,7 +113,8 @@ pub const REFUSED_SWITCHES: &[Refused] = &[
     never("origin-trial-disabled-features", UNFINISHED),
     never("origin-trial-disabled-tokens", UNFINISHED),
     never("disable-origin-trial-controlled-blink-features", UNFINISHED),
-    never("remote-allow-origins", CDP),
+    // nodriver and zendriver send it. The launcher itself permits the origins of the debugging port.
+    client_default("remote-allow-origins", "it lets every web page use the debugging port"),
     never("remote-debugging-address", CDP),
     never("remote-debugging-targets", CDP),
     never("remote-debugging-io-pipes", "the debugging pipe is always on the descriptors 3 and 4"),
@@ -121,10 +122,8 @@ pub const REFUSED_SWITCHES: &[Refused] = &[
     never("enable-ui-devtools", CDP),
     never("launch-ui-devtools", CDP),
     never("custom-devtools-frontend", "it loads the debugging front end from elsewhere"),
-    never("proxy-server", EGRESS),
     never("proxy-pac-url", EGRESS),
     never("proxy-auto-detect", EGRESS),
-    never("proxy-bypass-list", EGRESS),
     never("no-proxy-server", EGRESS),
     never("isolated-prerender-tunnel-proxy", EGRESS),
     never("bypass-prefetch-proxy-for-host", EGRESS),
@@ -151,4 +150,21 @@ pub(super) fn rule_for(name: &str) -> Option<Refused> {
         }
     };
     listed.or_else(by_form)
+}
+
+/// Values with which a client sends a refused switch by itself, by the beginning of the value. Any other value is somebody's
+/// own choice.
+const CLIENT_VALUES: &[(&str, &str)] = &[
+    // chrome-launcher turns a background activity off.
+    ("force-fieldtrials", "*BackgroundTracing/default/"),
+    // nodriver and zendriver; Chromium does not know the switch.
+    ("remote-debugging-host", "127.0.0.1"),
+    // Playwright, for a SOCKS proxy: the browser resolves no name itself. In mode `proxy` it never does.
+    ("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE "),
+];
+
+/// Whether a client sends a refused switch with this value by itself.
+pub(super) fn is_client_value(switch: &super::Switch) -> bool {
+    let value = switch.value.as_deref().unwrap_or_default().trim_matches('"');
+    CLIENT_VALUES.iter().any(|(name, start)| switch.name == *name && value.starts_with(start))
 }

@@ -242,16 +242,9 @@ fn every_suspicious_switch_of_the_installed_chromium_was_decided() {
         ]
         .iter()
         .any(|part| name.contains(part))
-            || [
-                "remote-debugging-",
-                "proxy-server",
-                "proxy-pac",
-                "proxy-bypass",
-                "host-resolver",
-                "force-fieldtrial",
-            ]
-            .iter()
-            .any(|start| name.starts_with(start))
+            || ["remote-debugging-", "proxy-pac", "host-resolver", "force-fieldtrial"]
+                .iter()
+                .any(|start| name.starts_with(start))
             || name.ends_with("-file-access-from-files")
     };
     let chromium = crate::chromium::Chromium::find(None, crate::chromium::Flavor::Full).expect("a browser");
@@ -307,7 +300,24 @@ fn the_drop_in_accepts_client_defaults() {
         ["--disable-features=Translate,BlinkGenPropertyTrees", "--headless", "about:blank"]
     );
     assert_eq!(flags.notices.len(), 3);
-    assert!(Flags::parse(&["--remote-allow-origins=*"], Strictness::DropClientDefaults).is_err());
+    assert!(Flags::parse(&["--remote-allow-origins=*"], Strictness::Refuse).is_err());
+    let socks = "--host-resolver-rules=\"MAP * ~NOTFOUND , EXCLUDE proxy.example\"";
+    let sent = [
+        "--remote-allow-origins=*",
+        socks,
+        "--force-fieldtrials=*BackgroundTracing/default/",
+        "--remote-debugging-host=127.0.0.1",
+    ];
+    let flags = Flags::parse(&sent, Strictness::DropClientDefaults).expect("dropped");
+    assert_eq!((flags.switches.len(), flags.notices.len()), (0, sent.len()));
+    for own_choice in [
+        "--host-resolver-rules=MAP example.com 10.0.0.1",
+        "--force-fieldtrials=Other/On/",
+        "--remote-debugging-host=0.0.0.0",
+        "--remote-debugging-address=127.0.0.1",
+    ] {
+        assert!(Flags::parse(&[own_choice], Strictness::DropClientDefaults).is_err(), "{own_choice}");
+    }
 }
 
 #[test]

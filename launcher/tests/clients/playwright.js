@@ -13,6 +13,11 @@ const [executablePath, url, picture] = process.argv.slice(2);
   // Playwright names a folder of its own for downloads, which the browser does not see.
   const [download] = await Promise.all([page.waitForEvent('download'), page.click('#download')]);
   console.log('downloaded:', fs.readFileSync(await download.path(), 'utf8'), download.suggestedFilename());
+  // A file of the host, which the browser does not see either.
+  await page.setInputFiles('#file', process.env.UPLOAD);
+  console.log('uploaded:', await page.evaluate(() => document.getElementById('file').files[0].text()));
+  const absent = await page.setInputFiles('#file', process.env.UPLOAD + '.absent').catch(error => error.message);
+  console.log('absent:', absent.split('\n')[0]);
   console.log('version:', browser.version());
   await browser.close();
 

@@ -13,6 +13,9 @@ const [executable, url, picture] = process.argv.slice(2);
     await driver.findElement(By.id('button')).click();
     console.log('clicked:', await driver.findElement(By.id('result')).getText());
     fs.writeFileSync(picture, await driver.takeScreenshot(), 'base64');
+    const input = await driver.findElement(By.id('file'));
+    await input.sendKeys(process.env.UPLOAD);
+    console.log('uploaded:', await driver.executeScript('return arguments[0].files[0].text()', input));
     console.log('browser:', (await driver.getCapabilities()).get('browserVersion'));
   } finally {
     await driver.quit();

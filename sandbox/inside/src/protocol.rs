@@ -45,6 +45,8 @@ pub struct StageOne {
     pub network_namespace: Option<i32>,
     /// The `cgroup.procs` file of the cgroup to enter.
     pub cgroup: Option<i32>,
+    /// Files and folders to show at another path before root is dropped: the path, and the mount point.
+    pub show_at: Vec<(PathBuf, PathBuf)>,
     /// The uid and gid to become.
     pub become_user: Option<u32>,
     /// The absolute path of bubblewrap.

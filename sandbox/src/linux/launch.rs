@@ -28,6 +28,7 @@ pub struct Launch {
     pub(crate) stderr: Stdio,
     pub(crate) descriptors: BTreeMap<i32, OwnedFd>,
     pub(crate) network_namespace: Option<OwnedFd>,
+    pub(crate) show_at: Vec<(PathBuf, PathBuf)>,
     pub(crate) cgroup: Option<PathBuf>,
     pub(crate) executable: Option<OwnedFd>,
     pub(crate) ready_timeout: Duration,
@@ -44,6 +45,7 @@ impl Launch {
             stderr: Stdio::Null,
             descriptors: BTreeMap::new(),
             network_namespace: None,
+            show_at: Vec::new(),
             cgroup: None,
             executable: None,
             ready_timeout: Duration::from_secs(20),
@@ -83,6 +85,13 @@ impl Launch {
     /// The prepared network namespace for mode `filtered`.
     pub fn network_namespace(mut self, namespace: OwnedFd) -> Self {
         self.network_namespace = Some(namespace);
+        self
+    }
+
+    /// Shows the file or folder `path` of the host at `mount_point` to bubblewrap, which runs as the program's user and may
+    /// not be able to follow `path`. Both exist, and a rule of the policy has `mount_point` as its source. Root only.
+    pub fn show_at(mut self, path: impl Into<PathBuf>, mount_point: impl Into<PathBuf>) -> Self {
+        self.show_at.push((path.into(), mount_point.into()));
         self
     }
 

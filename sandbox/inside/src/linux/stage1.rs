@@ -13,14 +13,17 @@ use super::{Failure, channel, sys};
 use crate::layer::Layer;
 use crate::protocol::{FIRST_DESCRIPTOR, MAX_DESCRIPTORS, Record, StageOne};
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Gid, Pid, Uid, setgroups, setpgid, setresgid, setresuid};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -98,6 +101,7 @@ fn start(order: &StageOne, descriptors: &[OwnedFd]) -> Result<(Pid, OwnedFd), Fa
         nix::unistd::write(by_number(descriptors, number)?, b"0")
             .map_err(|e| Failure::of(Layer::Limits, format!("enter the cgroup: {e}")))?;
     }
+    show_at_other_paths(&order.show_at)?;
     if let Some(user) = order.become_user {
         become_user(user)?;
     }
@@ -135,6 +139,31 @@ fn by_number(descriptors: &[OwnedFd], number: i32) -> Result<BorrowedFd<'_>, Fai
         .find(|d| d.as_raw_fd() == number)
         .map(AsFd::as_fd)
         .ok_or_else(|| Failure::other(format!("descriptor {number} was not sent")))
+}
+
+/// Shows files and folders at paths that the user to become can follow, in a mount namespace of its own. Bubblewrap opens
+/// paths as that user, who cannot pass through the folders of root.
+fn show_at_other_paths(shown: &[(PathBuf, PathBuf)]) -> Result<(), Failure> {
+    if shown.is_empty() {
+        return Ok(());
+    }
+    let failed = |what: &str, e: Errno| Failure::other(format!("{what}: {e}"));
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|e| failed("own mount namespace", e))?;
+    // Nothing that is mounted here appears on the host. What the host unmounts disappears here too.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
+        .map_err(|e| failed("separate the mounts", e))?;
+    for (path, point) in shown {
+        let failed = |e| failed(&format!("show {} at {}", path.display(), point.display()), e);
+        // The launcher has resolved the path, so a link in it was put there afterwards by somebody else.
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let opened = openat2(AT_FDCWD, path, how).map_err(failed)?;
+        let source = format!("/proc/self/fd/{}", opened.as_raw_fd());
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(source.as_str()), point, None::<&str>, flags, None::<&str>).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Drops root permanently. Groups come first because only root can change them.

@@ -93,6 +93,7 @@ impl Package {
                 status: status_number,
                 network_namespace,
                 cgroup,
+                show_at: launch.show_at,
                 become_user: checked.become_user,
                 bubblewrap: checked.bubblewrap.clone(),
                 arguments,
