@@ -389,8 +389,8 @@ fn templates_are_made_listed_and_removed() {
 
         // Two snapshots that were not taken at once, and one that nobody looked at.
         let dataset = |name: &str| format!("{}/{name}", rig.parent);
-        run(&["zfs", "snapshot", &dataset("browser@apart")]);
-        run(&["zfs", "snapshot", &dataset("browser/root@apart")]);
+        run(&["zfs", "snapshot", &dataset("browser@separate")]);
+        run(&["zfs", "snapshot", &dataset("browser/root@separate")]);
         run(&["zfs", "snapshot", "-r", &dataset("browser@by-hand")]);
         std::fs::write(rig.clones().join("browser/root/profile/Login Data"), "x").unwrap();
         let refused = rig.hostctl(&["template", "create", "--snapshot", "third"]);
@@ -399,7 +399,7 @@ fn templates_are_made_listed_and_removed() {
         block_on(async {
             let (host, zfs, spec) = parts(rig);
             for (name, words) in
-                [("apart", "at once"), ("by-hand", "hostctl template create"), ("none", "exist")]
+                [("separate", "at once"), ("by-hand", "hostctl template create"), ("none", "exist")]
             {
                 let error = host.check_template(&name.parse().unwrap()).await.unwrap_err();
                 assert_eq!(error.kind, HostErrorKind::Template, "{error:?}");

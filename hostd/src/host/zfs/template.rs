@@ -92,7 +92,7 @@ impl Zfs {
             Ok(()) => Ok(()),
             Err(refusal) if refusal.kind == RefusalKind::Exists => {
                 let hint = "a template never changes: choose another snapshot name";
-                Err(HostError::new(HostErrorKind::Template, top, "exists already", hint).caused_by(refusal))
+                Err(HostError::new(HostErrorKind::Template, top, "already exists", hint).caused_by(refusal))
             }
             Err(refusal) => Err(refusal.about(&top)),
         }
