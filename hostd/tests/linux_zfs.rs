@@ -399,7 +399,7 @@ fn templates_are_made_listed_and_removed() {
         block_on(async {
             let (host, zfs, spec) = parts(rig);
             for (name, words) in
-                [("separate", "at once"), ("by-hand", "hostctl template create"), ("none", "exist")]
+                [("separate", "one transaction"), ("by-hand", "hostctl template create"), ("none", "exist")]
             {
                 let error = host.check_template(&name.parse().unwrap()).await.unwrap_err();
                 assert_eq!(error.kind, HostErrorKind::Template, "{error:?}");
