@@ -5,7 +5,7 @@ use crate::output::{CommandOutput, Failure, Output};
 use crate::text::{Table, Tone, clean};
 use hostd::api::ErrorCode;
 use hostd::config;
-use hostd::host::{HostError, HostErrorKind, templates};
+use hostd::host::{HostError, HostErrorKind, chain, templates};
 use serde_json::json;
 
 pub(crate) async fn run(output: &Output, args: TemplateArgs) -> Result<CommandOutput, Failure> {
@@ -54,5 +54,5 @@ fn failure(error: HostError) -> Failure {
         HostErrorKind::Busy => ErrorCode::TemplateInUse,
         _ => ErrorCode::TemplateUnusable,
     };
-    Failure::of(code, error.to_string()).hint(error.hint)
+    Failure::of(code, chain(&error)).hint(error.hint)
 }
