@@ -1,5 +1,6 @@
 //! The command line and the environment variables (`BROWSERD_*`).
 
+use crate::presentation::{UserAgentPolicy, parse_chromium_arg, parse_language, parse_timezone};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,7 +51,21 @@ pub struct Config {
     #[arg(long, env = "BROWSERD_WINDOW", default_value = "1280x720", value_parser = parse_window)]
     pub window: (u32, u32),
 
-    /// Additional argument for Chromium (repeatable). Arguments that open a port or weaken the sandbox are refused.
+    /// Languages that pages and servers see, the preferred one first (repeat or separate by commas).
+    #[arg(long = "languages", env = "BROWSERD_LANGUAGES", value_delimiter = ',', default_value = "en-US",
+          value_parser = parse_language)]
+    pub languages: Vec<String>,
+
+    /// Timezone that pages see, such as Europe/Zurich [default: the system's].
+    #[arg(long, env = "BROWSERD_TIMEZONE", value_parser = parse_timezone)]
+    pub timezone: Option<String>,
+
+    /// The browser's name in the user agent string and in client hints: `honest` contains the word Headless, `ordinary` is
+    /// that of an ordinary Chromium of the same version.
+    #[arg(long = "user-agent", env = "BROWSERD_USER_AGENT", value_enum, default_value_t)]
+    pub user_agent: UserAgentPolicy,
+
+    /// Additional argument for Chromium (repeatable), from a list of allowed ones.
     #[arg(long = "chromium-arg", allow_hyphen_values = true, value_parser = parse_chromium_arg)]
     pub chromium_args: Vec<String>,
 
@@ -131,28 +146,6 @@ fn parse_window(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// Arguments that would open a debugging port, disable Chromium's sandbox or replace the empty profile.
-const REFUSED: [&str; 9] = [
-    "no-sandbox",
-    "disable-setuid-sandbox",
-    "disable-namespace-sandbox",
-    "disable-seccomp-filter-sandbox",
-    "disable-web-security",
-    "remote-debugging-",
-    "remote-allow-origins",
-    "user-data-dir",
-    "single-process",
-];
-
-fn parse_chromium_arg(text: &str) -> Result<String, String> {
-    let Some(name) = text.strip_prefix("--") else { return Err("a Chromium argument starts with --".into()) };
-    let name = name.to_ascii_lowercase();
-    match REFUSED.iter().find(|refused| name.starts_with(**refused)) {
-        Some(refused) => Err(format!("--{refused} is refused: browserd never starts Chromium with it")),
-        None => Ok(text.to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,12 +171,23 @@ mod tests {
             assert!(parse(&["--secret-fd", bad]).is_err(), "{bad}");
         }
         assert_eq!(parse(&["--secret-fd=3"]).unwrap().secret_fd, Some(3));
-        for bad in
-            ["--no-sandbox", "--No-Sandbox=1", "--remote-debugging-port=1", "--user-data-dir=/x", "x", "-x"]
-        {
+        for bad in [
+            "--no-sandbox",
+            "--No-Sandbox=1",
+            "--remote-debugging-port=1",
+            "--user-data-dir=/x",
+            "--lang=de",
+            "x",
+            "-x",
+        ] {
             assert!(parse(&["--chromium-arg", bad]).is_err(), "{bad}");
         }
-        assert_eq!(parse(&["--chromium-arg=--lang=de"]).unwrap().chromium_args, ["--lang=de"]);
+        let allowed = "--force-device-scale-factor=2";
+        assert_eq!(parse(&["--chromium-arg", allowed]).unwrap().chromium_args, [allowed]);
+        assert_eq!(parse(&["--languages=de-CH,de"]).unwrap().languages, ["de-CH", "de"]);
+        for bad in ["--languages=de_CH", "--languages=", "--timezone=Nowhere", "--user-agent=Firefox"] {
+            assert!(parse(&[bad]).is_err(), "{bad}");
+        }
         for bad in ["0x5", "1280", "9000x1", "-1x4"] {
             assert!(parse(&[&format!("--window={bad}")]).is_err(), "{bad}");
         }

@@ -13,6 +13,7 @@ mod browser;
 pub mod cdp;
 pub mod client;
 mod config;
+mod presentation;
 mod program;
 mod secret;
 mod server;
@@ -20,5 +21,6 @@ mod sys;
 
 pub use api::error::with_causes;
 pub use config::Config;
+pub use presentation::UserAgentPolicy;
 pub use program::{RunError, protect_process, run};
 pub use secret::{InvalidSecret, Secret};

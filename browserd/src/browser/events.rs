@@ -5,6 +5,7 @@ use super::relay::Relays;
 use super::tab::{RemoteFrame, Tab, TabRef};
 use crate::api::types::{DialogInfo, Download};
 use crate::cdp::{Connection, Event, Session};
+use crate::presentation::Overrides;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ const MAX_DIALOGS: u32 = 50;
 #[derive(Debug)]
 pub(super) struct BrowserState {
     pub(super) cdp: OnceLock<Connection>,
+    /// What is set in each new page, frame and worker.
+    pub(super) overrides: OnceLock<Overrides>,
     pub(super) tabs: Mutex<Tabs>,
     pub(super) tabs_changed: watch::Sender<u64>,
     pub(super) downloads: Mutex<VecDeque<Download>>,
@@ -143,6 +146,10 @@ impl BrowserState {
         self.cdp.get().expect("set before the first call is sent")
     }
 
+    fn overrides(&self) -> Overrides {
+        self.overrides.get().expect("set before targets are attached").clone()
+    }
+
     fn tab_by_session(&self, session: Option<&str>) -> Option<TabRef> {
         let session = session?;
         self.tabs().open.iter().find(|tab| *tab.session == *session).cloned()
@@ -238,6 +245,12 @@ impl BrowserState {
 
     fn on_attached(&self, parent: Option<&str>, attached: AttachedToTarget) {
         let TargetInfo { target_id, kind, url, opener_id, .. } = attached.target_info;
+        let overrides = self.overrides();
+        if kind.ends_with("worker") {
+            let (cdp, session) = (self.cdp().clone(), attached.session_id.into());
+            tokio::spawn(async move { set_up_child(&cdp, &session, &overrides).await });
+            return;
+        }
         if let Some(parent) = parent
             && let Some(tab) = self.tab_of_frame(parent)
         {
@@ -245,12 +258,7 @@ impl BrowserState {
             let session: Session = attached.session_id.as_str().into();
             let frame = RemoteFrame { id: target_id, parent: parent.into() };
             tab.update(|state| state.frames.insert(attached.session_id, frame));
-            tokio::spawn(async move {
-                let _ = tab
-                    .cdp
-                    .call_raw(Some(&session), "Target.setAutoAttach", &auto_attach_frames(), INTERNAL_TIMEOUT)
-                    .await;
-            });
+            tokio::spawn(async move { set_up_child(&tab.cdp, &session, &overrides).await });
             return;
         }
         if kind != "page" || parent.is_some() {
@@ -271,7 +279,7 @@ impl BrowserState {
                 let params = json!({ "targetId": tab.target });
                 let _ = tab.cdp.call_raw(None, "Target.closeTarget", &params, INTERNAL_TIMEOUT).await;
             }
-            set_up(&tab).await;
+            set_up(&tab, &overrides).await;
         });
     }
 
@@ -350,25 +358,51 @@ impl BrowserState {
     }
 }
 
-/// Parameters that make Chromium attach to the child frames that have their own process.
-fn auto_attach_frames() -> Value {
+/// Parameters that make Chromium attach to the child frames that have their own process. With overrides, frames and workers
+/// wait until these are set.
+fn auto_attach_children(overrides: &Overrides) -> Value {
+    let filter = match overrides.is_empty() {
+        true => json!([{ "type": "iframe" }, { "exclude": true }]),
+        false => json!([{ "type": "iframe" }, { "type": "worker" }, { "exclude": true }]),
+    };
     json!({
-        "autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true,
-        "filter": [{ "type": "iframe" }, { "exclude": true }],
+        "autoAttach": true, "waitForDebuggerOnStart": !overrides.is_empty(), "flatten": true, "filter": filter,
     })
 }
 
+/// Sets the overrides in a new page, frame or worker. A kind of target that does not know one of them continues without it.
+async fn apply(cdp: &Connection, session: &Session, overrides: &Overrides) {
+    for (method, params) in &overrides.calls {
+        if let Err(error) = cdp.call_raw(Some(session), method, params, INTERNAL_TIMEOUT).await {
+            tracing::debug!(method, %error, "not set");
+        }
+    }
+}
+
+/// Sets up a frame with its own process or a worker, and lets it run.
+async fn set_up_child(cdp: &Connection, session: &Session, overrides: &Overrides) {
+    let attach = auto_attach_children(overrides);
+    let attach = cdp.call_raw(Some(session), "Target.setAutoAttach", &attach, INTERNAL_TIMEOUT);
+    let _ = tokio::join!(attach, apply(cdp, session, overrides));
+    if !overrides.is_empty() {
+        let _ = cdp
+            .call_raw(Some(session), "Runtime.runIfWaitingForDebugger", &json!({}), INTERNAL_TIMEOUT)
+            .await;
+    }
+}
+
 /// Enables the events of a new tab, then lets its page run.
-async fn set_up(tab: &Tab) {
+async fn set_up(tab: &Tab, overrides: &Overrides) {
     let session = Some(&tab.session);
     let call = |method: &'static str, params: Value| async move {
         tab.cdp.call_raw(session, method, &params, INTERNAL_TIMEOUT).await
     };
+    apply(&tab.cdp, &tab.session, overrides).await;
     let done = tokio::try_join!(
         call("Page.enable", json!({})),
         call("Page.setLifecycleEventsEnabled", json!({ "enabled": true })),
         call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true })),
-        call("Target.setAutoAttach", auto_attach_frames()),
+        call("Target.setAutoAttach", auto_attach_children(overrides)),
         call("Runtime.runIfWaitingForDebugger", json!({})),
     );
     if let Err(error) = done {

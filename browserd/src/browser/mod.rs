@@ -13,6 +13,7 @@ use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{Download, TabInfo};
 use crate::cdp::{CdpError, Connection, Event};
 use crate::config::Config;
+use crate::presentation::Presentation;
 use events::{BrowserState, TargetInfo};
 use relay::Relays;
 use serde::Deserialize;
@@ -53,10 +54,12 @@ impl Browser {
     pub(crate) async fn connect(
         pipe: UnixStream,
         config: &Config,
+        presentation: &Presentation,
         renderer_crashes: Arc<AtomicU64>,
     ) -> Result<Arc<Self>, ApiError> {
         let state = Arc::new(BrowserState {
             cdp: OnceLock::new(),
+            overrides: OnceLock::new(),
             tabs: Mutex::default(),
             tabs_changed: watch::Sender::new(0),
             downloads: Mutex::default(),
@@ -76,19 +79,32 @@ impl Browser {
         let until = Instant::now() + Duration::from_millis(config.start_timeout_ms);
         let pages = json!([{ "type": "page" }, { "exclude": true }]);
         let downloads = config.data_dir.join("downloads");
-        let version = cdp.call(None, "Browser.getVersion", json!({}), left(until));
+        let version: BrowserVersion = cdp.call(None, "Browser.getVersion", json!({}), left(until)).await?;
+        let number = version.product.split_once('/').map_or("", |(_, number)| number);
+        let overrides = presentation.overrides(&version.user_agent, number);
+        // Workers of several pages are attached here, the others in the session of their page.
+        let attached = match overrides.is_empty() {
+            true => pages.clone(),
+            false => json!([
+                { "type": "page" }, { "type": "shared_worker" }, { "type": "service_worker" }, { "exclude": true }
+            ]),
+        };
+        state.overrides.set(overrides).expect("set only here");
         let discover = json!({ "discover": true, "filter": pages });
         let discover = cdp.call_raw(None, "Target.setDiscoverTargets", &discover, left(until));
         // New pages wait until their tab is set up, so that no dialog opens before its events are enabled.
         let attach = json!({
-            "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": pages
+            "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": attached
         });
         let attach = cdp.call_raw(None, "Target.setAutoAttach", &attach, left(until));
         let behaviour = json!({
             "behavior": "allowAndName", "downloadPath": downloads, "eventsEnabled": true
         });
         let behaviour = cdp.call_raw(None, "Browser.setDownloadBehavior", &behaviour, left(until));
-        let (version, ..) = tokio::try_join!(version, discover, attach, behaviour)?;
+        // A page that asks reads what a request would get: nobody is there to answer a prompt.
+        let denied = json!({ "permission": { "name": "notifications" }, "setting": "denied" });
+        let denied = cdp.call_raw(None, "Browser.setPermission", &denied, left(until));
+        tokio::try_join!(discover, attach, behaviour, denied)?;
 
         let browser = Arc::new(Self { cdp, version, state });
         // The browser is ready when its first page runs a script.

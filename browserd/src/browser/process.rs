@@ -1,6 +1,7 @@
 //! The Chromium process: command line, folders, termination.
 
 use crate::config::Config;
+use crate::presentation::Presentation;
 use crate::sys;
 use nix::sys::signal::Signal;
 use std::collections::VecDeque;
@@ -92,7 +93,10 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts Chromium with an empty profile. Returns browserd's end of the debugging pipe.
-    pub(crate) fn start(config: &Config) -> Result<(Self, UnixStream), StartError> {
+    pub(crate) fn start(
+        config: &Config,
+        presentation: &Presentation,
+    ) -> Result<(Self, UnixStream), StartError> {
         let folder = config.data_dir.join("browser");
         let downloads = config.data_dir.join("downloads");
         for folder in [&folder, &downloads] {
@@ -100,16 +104,16 @@ impl Process {
         }
         let (pipe, chromium_end) = debugging_pipe().map_err(StartError::Pipe)?;
 
-        let (width, height) = config.window;
         let mut command = Command::new(&config.chromium);
         command
             .args(FIXED_ARGS)
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-            .arg(format!("--window-size={width},{height}"))
+            .args(presentation.switches())
             .args(&config.chromium_args)
             .arg(FIRST_PAGE)
             .env_clear()
             .envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+            .envs(presentation.timezone.iter().map(|zone| ("TZ", zone)))
             .env("HOME", &folder)
             .env("TMPDIR", &folder)
             .current_dir("/")

@@ -4,6 +4,7 @@ use super::Browser;
 use super::process::Process;
 use crate::api::error::with_causes;
 use crate::config::Config;
+use crate::presentation::{self, Presentation, UserAgentPolicy};
 use serde_json::json;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
@@ -121,10 +122,14 @@ impl Supervisor {
     /// Starts the browser, waits for its end and reaps it.
     async fn run_once(&self, config: &Config, stop: &mut watch::Receiver<bool>) {
         let started = Instant::now();
-        let (process, pipe) = match Process::start(config) {
+        let start = async {
+            let presentation = presentation_of(config).await.map_err(|error| with_causes(&error))?;
+            let started = Process::start(config, &presentation).map_err(|error| with_causes(&error))?;
+            Ok::<_, String>((presentation, started))
+        };
+        let (presentation, (process, pipe)) = match start.await {
             Ok(started) => started,
             Err(error) => {
-                let error = with_causes(&error);
                 tracing::error!(error, "the browser could not be started");
                 self.status.send_modify(|status| {
                     status.phase = Phase::Restarting;
@@ -138,7 +143,7 @@ impl Supervisor {
         tokio::select! {
             () = process.ended() => {}
             _ = stop.wait_for(|stop| *stop) => {}
-            error = self.connect(pipe, config, started) => problem = Some(error),
+            error = self.connect(pipe, config, &presentation, started) => problem = Some(error),
         }
         let browser = self.browser.lock().expect("no panic while held").take();
         let phase = if *stop.borrow() { Phase::Stopping } else { Phase::Restarting };
@@ -169,9 +174,15 @@ impl Supervisor {
     }
 
     /// Connects to the browser and watches the pipe. Returns only when the browser does not work.
-    async fn connect(&self, pipe: tokio::net::UnixStream, config: &Config, started: Instant) -> String {
+    async fn connect(
+        &self,
+        pipe: tokio::net::UnixStream,
+        config: &Config,
+        presentation: &Presentation,
+        started: Instant,
+    ) -> String {
         let timeout = Duration::from_millis(config.start_timeout_ms);
-        let connect = Browser::connect(pipe, config, self.renderer_crashes.clone());
+        let connect = Browser::connect(pipe, config, presentation, self.renderer_crashes.clone());
         let browser = match tokio::time::timeout(timeout, connect).await {
             Ok(Ok(browser)) => browser,
             Ok(Err(error)) => {
@@ -190,4 +201,14 @@ impl Supervisor {
         tokio::time::sleep(Duration::from_secs(2)).await;
         "the debugging pipe was closed".into()
     }
+}
+
+/// What pages see of the next browser.
+async fn presentation_of(config: &Config) -> Result<Presentation, presentation::VersionError> {
+    let ordinary = match config.user_agent {
+        UserAgentPolicy::Honest => None,
+        UserAgentPolicy::Ordinary => Some(presentation::chromium_version(&config.chromium).await?),
+    };
+    let (languages, timezone) = (config.languages.clone(), config.timezone.clone());
+    Ok(Presentation { languages, timezone, window: config.window, ordinary })
 }
