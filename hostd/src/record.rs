@@ -309,8 +309,10 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.prepare().and_then(|()| make())?,
             made => made?,
         };
-        serde_json::to_writer_pretty(&mut file, record)?;
-        file.write_all(b"\n")?;
+        // One write(2): a serializer that writes to the file itself makes hundreds of them.
+        let mut text = serde_json::to_vec_pretty(record)?;
+        text.push(b'\n');
+        file.write_all(&text)?;
         persist(file, &self.path(record.slot))?;
         self.hook(true)
     }

@@ -132,19 +132,22 @@ impl Calls {
         result
     }
 
-    /// A create: one audit line before it and one after it. Without the line before there is no effect. Callers box the
-    /// work: its future is large, and every layer around it would contain it once more.
-    pub(super) async fn audited_create<T>(
+    /// A create: one audit line before it and one after it. Without the line before there is no effect; `prepare` runs while
+    /// that line is written, so it only reads. Callers box the work: its future is large, and every layer around it would
+    /// contain it once more.
+    pub(super) async fn audited_create<T, P, W: Future<Output = Result<T, RpcError>>>(
         self: &Arc<Self>,
         actor: &Actor,
         request: Value,
-        work: impl Future<Output = Result<T, RpcError>>,
+        prepare: impl Future<Output = P>,
+        work: impl FnOnce(P) -> W,
         name: impl FnOnce(&T) -> Option<String>,
     ) -> Result<T, RpcError> {
         let began = Instant::now();
         let (audit, by) = (self.audit.clone(), actor.clone());
         let written = blocking(move || audit.before(&by, Method::Create, &request));
-        let number = match written.instrument(timing::part("audit")).await {
+        let (written, prepared) = tokio::join!(written.instrument(timing::part("audit")), prepare);
+        let number = match written {
             Ok(number) => number,
             Err(error) => {
                 self.audit_written(&Err(&error));
@@ -157,7 +160,7 @@ impl Calls {
             }
         };
         let line = AuditLine { number, actor: actor.clone(), method: Method::Create, began };
-        self.audited(line, work, name).await
+        self.audited(line, work(prepared), name).await
     }
 
     /// A removal: one audit line before it and one after it. It goes on if they cannot be written.

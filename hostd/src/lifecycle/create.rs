@@ -8,7 +8,7 @@ use super::progress::ProgressSink;
 use super::registry::{NoSlot, RegistryState};
 use super::slot_task::{CreateOutcome, SlotMessage, SlotReply, SlotWorker};
 use super::warm_pool::Draw;
-use crate::api::{CloneState, CreateParams, CreateResult, ErrorCode, RequestId, RpcError};
+use crate::api::{CloneState, CreateParams, CreateResult, ErrorCode, RequestId, RpcError, SnapshotName};
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
@@ -36,12 +36,28 @@ fn is_known(state: &RegistryState, owner: Option<u32>, request: &RequestId) -> b
 }
 
 impl<H: Host> Parts<H> {
-    /// The clone of this request: the one it made before, or a new one.
+    /// The snapshot that a create asks for.
+    pub(super) fn requested_snapshot(&self, params: &CreateParams) -> SnapshotName {
+        params.snapshot.clone().unwrap_or_else(|| self.config.host.snapshot.clone())
+    }
+
+    /// The version of the template that a member of the warm pool must have, if there are members.
+    pub(super) async fn members_template(&self, snapshot: &SnapshotName) -> Result<Option<String>, RpcError> {
+        let has_members = self.config.pool.size > 0 && self.registry.read().members().next().is_some();
+        match has_members {
+            true => self.template_version(snapshot).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The clone of this request: the one it made before, or a new one. `template` is the result of
+    /// [`Parts::members_template`] from right before the call.
     pub(super) async fn create(
         self: &Arc<Self>,
         caller: &Caller,
         params: CreateParams,
         progress: Option<ProgressSink>,
+        template: Result<Option<String>, RpcError>,
     ) -> Result<CreateResult, RpcError> {
         let _serving = self.warm_pool.serving();
         let requested = self.requested_slot(&params)?;
@@ -50,12 +66,13 @@ impl<H: Host> Parts<H> {
             request_id: Some(params.request_id.clone()),
             tenant: params.tenant.clone(),
             owner_uid: caller.uid,
-            snapshot: params.snapshot.clone().unwrap_or_else(|| self.config.host.snapshot.clone()),
+            snapshot: self.requested_snapshot(&params),
             limits: self.config.clone_limits.grant(params.limits.as_ref())?,
             lease,
             requested,
             pool: false,
         };
+        let mut template = Some(template);
         let mut tried = BTreeSet::new();
         let (mut firewall_checked, mut template_checked, mut counted) = (false, false, false);
         loop {
@@ -66,10 +83,10 @@ impl<H: Host> Parts<H> {
                 self.firewall_is_ready().await?;
                 firewall_checked = true;
             }
-            let has_members = self.config.pool.size > 0 && self.registry.read().members().next().is_some();
-            let template = match has_members {
-                true => Some(self.template_version(&request.snapshot).await?),
-                false => None,
+            // What was read before the call counts for the first attempt only.
+            let template = match template.take() {
+                Some(read) => read?,
+                None => self.members_template(&request.snapshot).await?,
             };
             let mut bound = false;
             let reserved = self.reserve(progress.clone(), |state, busy| {
@@ -95,7 +112,8 @@ impl<H: Host> Parts<H> {
             });
             if !bound && !counted && self.config.pool.size > 0 && !matches!(reserved, Err(NotYet::Known)) {
                 counted = true;
-                self.warm_pool.count(if has_members { Draw::Unfit } else { Draw::Empty }, &self.metrics);
+                self.warm_pool
+                    .count(if template.is_some() { Draw::Unfit } else { Draw::Empty }, &self.metrics);
                 // Members that do not fit because the template changed are drained by the timer.
                 self.wake.notify_one();
             }

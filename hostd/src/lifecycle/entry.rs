@@ -167,9 +167,12 @@ impl<H: Host> Lifecycle<H> {
         let span = timing::operation("create", params.request_id.as_str());
         let request = to_json(&params);
         let name = |result: &CreateResult| Some(result.clone.name.to_string());
-        let work = Box::pin(self.parts.create(caller, params, progress));
-        let calls = &self.parts.calls;
-        let audited = calls.audited_create(&caller.actor, request, work, name);
+        let parts = &self.parts;
+        let snapshot = parts.requested_snapshot(&params);
+        let work = |template| Box::pin(parts.create(caller, params, progress, template));
+        let calls = &parts.calls;
+        let audited =
+            calls.audited_create(&caller.actor, request, parts.members_template(&snapshot), work, name);
         calls.counted(Method::Create, audited).instrument(span).await
     }
 

@@ -292,8 +292,8 @@ impl<H: Host> Parts<H> {
         let request = serde_json::json!({ "pool": flavor });
         let actor = Caller::hostd("pool").actor;
         let name = |names: &SlotNames| Some(names.name.to_string());
-        let work = Box::pin(self.reserve_member(flavor));
-        let made = self.calls.audited_create(&actor, request, work, name).await;
+        let work = |()| Box::pin(self.reserve_member(flavor));
+        let made = self.calls.audited_create(&actor, request, std::future::ready(()), work, name).await;
         let seconds = began.elapsed().as_secs_f64();
         let alarm = made.as_ref().err().map(|error| format!("the warm pool cannot be filled: {error}"));
         self.alarms.set("pool", alarm);

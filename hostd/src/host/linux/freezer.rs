@@ -1,16 +1,16 @@
 //! Freezing and thawing a clone: with the kernel's freezer if it has a cgroup, else with SIGSTOP and SIGCONT.
 //!
 //! A create waits for the thaw and for the proof that the browser works, so both are prepared when the clone is frozen: its
-//! processes are held by pidfds. A frozen process can neither start nor end another one, nor end by itself. So a service
-//! that answered right before the freeze, and none of whose processes was killed since then, still works. A process that
-//! was killed is not frozen any more when `kill` returns, which one look at each process shows. Nobody has to wait until a
-//! dozen processes have been scheduled again. After a restart of hostd the pidfds are gone; then the processes are searched
-//! for and the service is asked.
+//! processes are held by pidfds, and the files that show their states are open. A frozen process can neither start nor end
+//! another one, nor end by itself. So a service that answered right before the freeze, and none of whose processes was
+//! killed since then, still works. A process that was killed is not frozen any more when `kill` returns, which one read of
+//! its state shows. Nobody has to wait until a dozen processes have been scheduled again. After a restart of hostd the
+//! descriptors are gone; then the processes are searched for and the service is asked.
 
 use super::cgroup;
 use super::errors::ErrorContext;
 use super::jail;
-use super::processes::{self, CloneRef, ProcessHandles, is_stopped};
+use super::processes::{self, CloneRef, ProcessHandles, ProcessStates, is_stopped};
 use crate::host::{HostError, HostResult};
 use crate::slot::{Slot, SlotNames};
 use kernel::pidfd::Signal;
@@ -29,8 +29,8 @@ pub(super) struct Freezer(Mutex<BTreeMap<Slot, FreezerState>>);
 
 #[derive(Debug)]
 enum FreezerState {
-    /// The clone is frozen: its processes, and whether its service answered before.
-    Frozen { held: ProcessHandles, answered: bool },
+    /// The clone is frozen: its processes, and the files with their states if its service answered before.
+    Frozen { held: ProcessHandles, states: Option<ProcessStates> },
     /// The clone was thawed: whether its service works, if that was known then. It is not checked again later: a process
     /// that was about to end when it was frozen ends as soon as it runs.
     Thawed { works: Option<bool> },
@@ -83,11 +83,15 @@ impl Freezer {
             std::thread::sleep(PAUSE);
         };
         let frozen: BTreeSet<u32> = held.pids().collect();
-        if answered && !before.is_subset(&frozen) {
+        let states = match answered && before.is_subset(&frozen) {
+            true => held.open_states()?,
+            false => None,
+        };
+        if answered && states.is_none() {
             self.thaw_all(clone)?;
             return Ok(false);
         }
-        self.lock().insert(clone.names.slot, FreezerState::Frozen { held, answered });
+        self.lock().insert(clone.names.slot, FreezerState::Frozen { held, states });
         Ok(true)
     }
 
@@ -109,15 +113,20 @@ impl Freezer {
     pub(super) fn thaw(&self, clone: CloneRef<'_>) -> HostResult<()> {
         let state = self.lock().remove(&clone.names.slot);
         let thawed = match state {
-            Some(FreezerState::Frozen { held, answered }) => self.thaw_held(clone, &held, answered),
+            Some(FreezerState::Frozen { held, states }) => self.thaw_held(clone, &held, states.as_ref()),
             _ => self.thaw_all(clone),
         };
         thawed.map_err(|error| failed(clone, "cannot be thawed", error))
     }
 
-    fn thaw_held(&self, clone: CloneRef<'_>, held: &ProcessHandles, answered: bool) -> io::Result<()> {
+    fn thaw_held(
+        &self,
+        clone: CloneRef<'_>,
+        held: &ProcessHandles,
+        states: Option<&ProcessStates>,
+    ) -> io::Result<()> {
         // At the last moment before they run: from then on a process that was killed cannot be told from one that works.
-        let works = if answered { Some(held.all_suspended()?) } else { None };
+        let works = states.map(ProcessStates::all_suspended);
         match clone.cgroup() {
             Some(own) => cgroup::set_frozen(&own, false)?,
             None => held.signal(Signal::CONT)?,

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -198,8 +198,16 @@ pub(super) fn is_stopped(pid: u32) -> bool {
     state_and_parent(pid).is_none_or(|(state, _)| matches!(state, 'T' | 't' | 'Z' | 'X'))
 }
 
-/// What the kernel tells of a process's main thread (`/proc/PID/task/PID/stat`; the file of the whole process takes longer,
-/// because it adds up the times of all threads).
+/// The file with the state of a process's main thread. The file of the whole process, `/proc/PID/stat`, takes longer to read,
+/// because it adds up the times of all threads.
+fn main_thread_stat(pid: u32) -> String {
+    format!("/proc/{pid}/task/{pid}/stat")
+}
+
+/// The file is shorter: it has about fifty numbers and a name of at most 64 bytes.
+const STAT_BYTES: usize = 1024;
+
+/// What the kernel tells of a process's main thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct MainThread {
     state: char,
@@ -210,8 +218,8 @@ struct MainThread {
 
 impl MainThread {
     fn of(pid: u32) -> Option<MainThread> {
-        let mut stat = [0; 1024];
-        let file = File::open(format!("/proc/{pid}/task/{pid}/stat"));
+        let mut stat = [0; STAT_BYTES];
+        let file = File::open(main_thread_stat(pid));
         let length = file.and_then(|mut file| file.read(&mut stat)).ok()?;
         MainThread::parse(&stat[..length])
     }
@@ -434,14 +442,13 @@ impl ProcessHandles {
         first.map_or(Ok(()), Err)
     }
 
-    /// Whether all of them are stopped or frozen and none was killed.
-    ///
-    /// A pidfd reports an exit only when the kernel has released the process's memory, milliseconds after the kill. So the
-    /// state of each process is read first. The pidfds then prove that the IDs still belonged to the same processes.
-    pub(super) fn all_suspended(&self) -> io::Result<bool> {
-        let is_suspended = |pid: u32| MainThread::of(pid).is_some_and(|thread| thread.is_suspended());
-        Ok(self.pids().all(is_suspended)
-            && pidfd::all_running(self.handles.iter().map(|(_, process)| process.as_fd()))?)
+    /// Open the file with the state of each process. `None`: one of them has exited.
+    pub(super) fn open_states(&self) -> io::Result<Option<ProcessStates>> {
+        let opened: Option<Vec<File>> =
+            self.pids().map(|pid| File::open(main_thread_stat(pid)).ok()).collect();
+        // The pidfds prove that the IDs still belonged to the same processes when the files were opened.
+        let are_same = pidfd::all_running(self.handles.iter().map(|(_, process)| process.as_fd()))?;
+        Ok(opened.filter(|_| are_same).map(ProcessStates))
     }
 
     /// Wait for browserd's exit, which closes its callers' connections.
@@ -464,6 +471,25 @@ impl ProcessHandles {
     pub(super) fn extend(&mut self, other: ProcessHandles) {
         self.handles.extend(other.handles);
         self.browserd = self.browserd.or(other.browserd);
+    }
+}
+
+/// The open files with the states of a clone's processes. Each refers to one process: once that is reaped, a read fails, also
+/// if another process has its ID.
+#[derive(Debug)]
+pub(super) struct ProcessStates(Vec<File>);
+
+impl ProcessStates {
+    /// Whether all processes are stopped or frozen and none was killed, by one pread(2) for each.
+    ///
+    /// A pidfd does not tell: it reports an exit only when the kernel has released the process's memory, milliseconds after
+    /// the kill.
+    pub(super) fn all_suspended(&self) -> bool {
+        let mut stat = [0; STAT_BYTES];
+        self.0.iter().all(|file| {
+            let length = file.read_at(&mut stat, 0).unwrap_or_default();
+            MainThread::parse(&stat[..length]).is_some_and(|thread| thread.is_suspended())
+        })
     }
 }
 
@@ -490,11 +516,13 @@ mod tests {
     fn a_process_that_was_killed_is_never_called_suspended() {
         for _ in 0..200 {
             let (mut child, handles) = stopped_sleeper();
-            assert!(handles.all_suspended().unwrap());
+            let states = handles.open_states().unwrap().expect("it is alive");
+            assert!(states.all_suspended() && states.all_suspended(), "the same files are read again");
             handles.signal(Signal::KILL).unwrap();
-            assert!(!handles.all_suspended().unwrap(), "right after the kill");
+            assert!(!states.all_suspended(), "right after the kill");
             child.wait().unwrap();
-            assert!(!handles.all_suspended().unwrap(), "after it was reaped");
+            assert!(!states.all_suspended(), "after it was reaped");
+            assert!(handles.open_states().unwrap().is_none(), "of a process that was reaped");
         }
     }
 
