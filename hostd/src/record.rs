@@ -447,6 +447,22 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_written_by_one_system_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(dir.path(), &pool()).unwrap();
+        store.claim(&record(1)).unwrap();
+        // The kernel counts the calls of each thread.
+        let writes = || {
+            let text = fs::read_to_string("/proc/thread-self/io").unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
+            line.parse::<u64>().unwrap()
+        };
+        let before = writes();
+        store.save(&record(1)).unwrap();
+        assert_eq!(writes() - before, 1);
+    }
+
+    #[test]
     fn a_slot_is_claimed_once() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(dir.path(), &pool()).unwrap();
