@@ -3,7 +3,7 @@
 use super::limits::{LimitBackend, RATES, has_rates};
 use super::mounts::MountTable;
 use super::overlay::Overlay;
-use super::{LinuxHostState, open_files, user_ids};
+use super::{LinuxHostState, fonts, open_files, user_ids};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
@@ -39,6 +39,7 @@ pub(super) fn run(
     findings.push(template(state, usable));
     findings.push(passage(state));
     findings.push(browserd(state));
+    findings.push(fonts::check());
     findings.push(free_space(state));
     findings.push(free_memory());
     findings.push(clock());

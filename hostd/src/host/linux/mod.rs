@@ -22,6 +22,7 @@ mod egress;
 mod end_processes;
 mod errors;
 mod files;
+mod fonts;
 mod freezer;
 mod host;
 mod inspection;
