@@ -22,6 +22,9 @@ pub const DENIED_TABLE: &str = "browser_denied";
 /// The anchor's table of host addresses that are not on the host's interfaces.
 pub const HOST_TABLE: &str = "browser_host";
 
+/// States of queries to the resolver, as a share of a clone's other states.
+const RESOLVER_SHARE: u64 = 4;
+
 /// Renders the anchor's file.
 pub fn render(policy: &Policy) -> String {
     let mut text = String::from(
@@ -126,13 +129,13 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     }
 
     // Packets from the clones.
-    let limited = limited_state(&policy.connections);
+    let (limited, asking) = (limited_state(&policy.connections), resolver_state(&policy.connections));
     if let Some(resolver) = policy.resolver
         && families.contains(&family(resolver))
     {
         for (protocol, flags) in [("tcp", "flags S/SA "), ("udp", "")] {
             let on = format!("pass in quick on {bridge} {} proto {protocol}", family(resolver));
-            rule(format!("{on} from <{set}> to {resolver} port = 53 {flags}{limited}"), "resolver");
+            rule(format!("{on} from <{set}> to {resolver} port = 53 {flags}{asking}"), "resolver");
         }
     }
     for dns in [53, 853] {
@@ -188,12 +191,24 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     rules
 }
 
-/// `keep state` with a limit of states for each source address, as pfctl lists it. All rules with it share one count.
+/// `keep state` with limits for each clone, as pfctl lists it.
 ///
-/// States include closed connections, which PF keeps for up to a minute and a half, so the limit is the one for tracked
-/// connections. PF's limits of rates only count established TCP connections and cannot be shared by rules; they are not used.
+/// States include closed connections, which PF keeps for up to a minute and a half, so the limit of states is the one for
+/// tracked connections. `max-src-conn-rate` counts TCP connections whose handshake is complete and drops further ones. Its
+/// count decays over the given seconds: at most the whole limit at once, and the limit divided by the seconds on average. PF
+/// has no rate for other protocols. pfctl adds a `src.track` timeout of the same length to a rule with a rate.
 fn limited_state(limits: &ConnectionLimits) -> String {
-    format!("keep state (source-track global, max-src-states {})", limits.tracked())
+    let seconds = limits.burst.div_ceil(limits.new_per_second.max(1)).max(1);
+    let rate = u64::from(limits.new_per_second) * u64::from(seconds);
+    let states = limits.tracked();
+    format!(
+        "keep state (source-track rule, max-src-states {states}, max-src-conn-rate {rate}/{seconds}, src.track {seconds})"
+    )
+}
+
+/// The same for the resolver's rules, which share a count of their own: PF refuses a rate in rules that share a count.
+fn resolver_state(limits: &ConnectionLimits) -> String {
+    format!("keep state (source-track global, max-src-states {})", limits.tracked().div_ceil(RESOLVER_SHARE))
 }
 
 fn family(address: IpAddr) -> &'static str {

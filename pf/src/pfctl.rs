@@ -381,10 +381,23 @@ pub fn read_rules(stdout: &str, stderr: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Removes from a rule what the administrator's settings add without changing its meaning.
+/// Removes from a rule what the administrator's settings and pfctl add without changing its meaning. The order of state
+/// options and the spaces around them do not matter either.
 fn normalise(line: &str) -> String {
-    // `set state-policy if-bound` in pf.conf appears in every rule, alone or after other options.
-    let line = line.replace(" (if-bound)", "").replace(", if-bound", "");
+    let line =
+        match line.split_once(" state (").and_then(|(before, rest)| Some((before, rest.split_once(')')?))) {
+            Some((before, (options, after))) => {
+                // `set state-policy if-bound` in pf.conf appears in every rule; pfctl adds `src.track` to a rule with a rate.
+                let added = |option: &&str| *option != "if-bound" && !option.starts_with("src.track ");
+                let mut kept: Vec<&str> = options.split(',').map(str::trim).filter(added).collect();
+                kept.sort_unstable();
+                match kept.is_empty() {
+                    true => format!("{before} state {after}"),
+                    false => format!("{before} state ({}) {after}", kept.join(", ")),
+                }
+            }
+            None => line.to_owned(),
+        };
     let mut words: Vec<&str> = line.split_whitespace().collect();
     for at in 2..words.len() {
         if words[at - 2..at] == ["port", "="] {
@@ -506,7 +519,8 @@ pub fn prove_call(policy: &Policy, main_rules: &[String]) -> Option<Finding> {
 
 /// Whether the anchor's filter rules are the rendered ones.
 pub fn prove_anchor(policy: &Policy, anchor_rules: &[String]) -> Option<Finding> {
-    let rules = pf_conf::filter_rules(policy);
+    let anchor_rules: Vec<String> = anchor_rules.iter().map(|rule| normalise(rule)).collect();
+    let rules: Vec<String> = pf_conf::filter_rules(policy).iter().map(|rule| normalise(rule)).collect();
     let at = (0..rules.len().max(anchor_rules.len())).find(|&at| rules.get(at) != anchor_rules.get(at))?;
     Some(Finding::Anchor(match (rules.get(at), anchor_rules.get(at)) {
         (Some(rule), Some(found)) => format!("`{found}` instead of `{rule}`"),

@@ -197,13 +197,36 @@ fn expect<'a>(words: &mut impl Iterator<Item = &'a str>, expected: &str) -> Resu
     }
 }
 
-/// Parses the options of `keep state`, in the order in which pfctl lists them.
+/// Parses the options of `keep state`, with what pfctl's grammar refuses.
 fn read_state_options<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<(), String> {
-    for word in ["(source-track", "global", ",", "max-src-states"] {
-        expect(words, word)?;
+    let mut text = String::new();
+    while !text.ends_with(')') {
+        text = format!("{text} {}", words.next().ok_or("no end of the options")?);
     }
-    let states = words.next().and_then(|word| word.strip_suffix(')')).ok_or("no end of the options")?;
-    states.parse::<u32>().map(drop).map_err(|_| format!("{states} is no number of states"))
+    let inner = text.trim().strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or("no options")?;
+    let (mut global, mut rate) = (false, false);
+    for option in inner.split(',').map(str::trim) {
+        let (name, value) = option.split_once(' ').ok_or_else(|| format!("{option} has no value"))?;
+        match name {
+            "source-track" if value == "rule" || value == "global" => global = value == "global",
+            "max-src-states" | "src.track" if value.parse::<u32>().is_ok() => {}
+            "max-src-conn-rate" => {
+                // PF_THRESHOLD_MAX of the kernel.
+                let fits = |(limit, seconds): (&str, &str)| {
+                    Some(limit.parse::<u32>().ok()? < u32::MAX / 1000 && seconds.parse::<u32>().ok()? > 0)
+                };
+                rate = value.split_once('/').and_then(fits).unwrap_or(false);
+                if !rate {
+                    return Err(format!("{value} is no rate"));
+                }
+            }
+            _ => return Err(format!("unknown option {option}")),
+        }
+    }
+    match global && rate {
+        true => Err("'max-src-conn-rate' is incompatible with 'source-track global'".into()),
+        false => Ok(()),
+    }
 }
 
 fn read_table(texts: &[&str]) -> Result<(String, Table), String> {
