@@ -11,6 +11,7 @@
 
 pub mod clone_rules;
 pub mod deny;
+pub mod ipfw;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod nftables;

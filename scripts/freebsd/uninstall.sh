@@ -91,11 +91,18 @@ gateway_set() { was_changed gateway_enable && [ "$(sysrc -n gateway_enable 2>/de
 gateway_remove() { sysrc -x gateway_enable >/dev/null; }
 undo "gateway_enable in rc.conf" gateway_set gateway_remove
 
-for file in /usr/local/etc/rc.d/hostd /usr/local/etc/newsyslog.conf.d/hostd.conf /boot/loader.conf.d/hostd.conf; do
+for file in /usr/local/etc/rc.d/hostd /usr/local/etc/newsyslog.conf.d/hostd.conf /boot/loader.conf.d/hostd.conf \
+    /boot/loader.conf.d/hostd-ipfw.conf; do
     file_there() { [ -e "$file" ]; }
     file_remove() { rm "$file"; }
     undo "$file" file_there file_remove
 done
+
+barrier_numbers() { ipfw list 2>/dev/null | sed -n 's,^0*\([1-9][0-9]*\) .*// hostd [0-9a-f]* [0-9]*$,\1,p'; }
+barrier_there() { [ -n "$(barrier_numbers)" ]; }
+# shellcheck disable=SC2046 # numbers are words
+barrier_remove() { ipfw -q delete $(barrier_numbers); }
+undo "hostd's rules of ipfw" barrier_there barrier_remove
 
 sysctls_there() { grep -qxF '# For hostd:' /etc/sysctl.conf 2>/dev/null; }
 # From the heading to the last of the lines that setup-host appended.

@@ -20,9 +20,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const TOOLS: [&str; 14] = [
-    "arp", "bastille", "ifconfig", "jail", "jexec", "jls", "kill", "mount", "pfctl", "ps", "rctl", "sysctl",
-    "umount", "zfs",
+const TOOLS: [&str; 15] = [
+    "arp", "bastille", "ifconfig", "ipfw", "jail", "jexec", "jls", "kill", "mount", "pfctl", "ps", "rctl",
+    "sysctl", "umount", "zfs",
 ];
 
 /// A host whose tools log their arguments.
@@ -157,9 +157,20 @@ fn without_identity(line: &str) -> String {
 }
 
 fn is_inspection(line: &str) -> bool {
-    ["arp -an", "zfs get", "jls", "ifconfig -a", "pfctl -s", "pfctl -v", "ps ", "mount -p", "sysctl"]
-        .iter()
-        .any(|look| line.starts_with(look))
+    [
+        "arp -an",
+        "ipfw list",
+        "zfs get",
+        "jls",
+        "ifconfig -a",
+        "pfctl -s",
+        "pfctl -v",
+        "ps ",
+        "mount -p",
+        "sysctl",
+    ]
+    .iter()
+    .any(|look| line.starts_with(look))
         || line == "rctl"
         || (line.starts_with("pfctl") && (line.ends_with("-T show") || line.contains("-P -s")))
 }
@@ -215,7 +226,10 @@ async fn the_commands_match_the_document() {
 
     lab.engine.reconcile_now().await;
     let again = lab.ran();
-    let look: Vec<String> = look.into_iter().filter(|line| !line.starts_with("arp -f ")).collect();
+    let look: Vec<String> = look
+        .into_iter()
+        .filter(|line| !line.starts_with("arp -f ") && !line.starts_with("ipfw -f "))
+        .collect();
     assert_eq!(again, look, "an inspection does not depend on the number of clones");
 
     lab.destroy(&clone).await;

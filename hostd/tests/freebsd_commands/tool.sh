@@ -78,6 +78,8 @@ case "$tool $*" in
     "rctl -a "*) shift && put rules "$(for rule in "$@"; do say "$rule"; done)" ;;
     "rctl -r "*) drop rules ;;
     "arp -an") if has arp; then sed 's/^\([^ ]*\) \(.*\)$/? (\1) at \2 on bridge72 permanent [bridge]/' "$(get arp)"; fi ;;
+    "ipfw list") if has ipfw; then sed -n 's/^-q add \([0-9]*\) set 31 /000\1 /p' "$(get ipfw)"; fi ;;
+    "ipfw -f -q "*) put ipfw "$3" ;;
     "arp -f "*) put arp "$2" ;;
     "ifconfig -a")
         say "lo0: flags=1008049<UP,LOOPBACK,RUNNING,MULTICAST,LOWER_UP> metric 0 mtu 16384"

@@ -14,6 +14,7 @@ pub const TOOLS: &[&str] = &[
     "arp",
     "bastille",
     "ifconfig",
+    "ipfw",
     "jail",
     "jexec",
     "jls",

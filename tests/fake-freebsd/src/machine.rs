@@ -127,6 +127,7 @@ fn bare(root: &Path) -> World {
     world.start(0, 1, "/usr/sbin/sshd -D");
     world.last.pid = 1000;
     world.pf.loaded = true;
+    world.ipfw_loaded = true;
     world.pf.file = "/etc/pf.conf".into();
     for (name, value) in [
         ("kern.racct.enable", "1"),

@@ -24,6 +24,10 @@ pub struct World {
     pub interfaces: Vec<Interface>,
     /// The packet filter.
     pub pf: Pf,
+    /// The kernel has ipfw.
+    pub ipfw_loaded: bool,
+    /// The rules of ipfw without the default one, by their numbers.
+    pub ipfw: Vec<IpfwRule>,
     /// Limits, the newest first.
     pub limits: Vec<Limit>,
     /// Kernel settings.
@@ -193,6 +197,17 @@ pub struct Pf {
     pub states: Vec<State>,
     /// What `service pf start` loads, as the tools see it.
     pub file: PathBuf,
+}
+
+/// A rule of ipfw.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpfwRule {
+    /// Its place.
+    pub number: u32,
+    /// Its set; 31 is not flushed.
+    pub set: u32,
+    /// Action, matches and comment.
+    pub body: String,
 }
 
 /// Rules and tables.

@@ -408,3 +408,124 @@ fn arp_entries_that_cannot_be_set_do_not_stop_the_reaper() {
         lab.nobody_did_wrong();
     });
 }
+
+/// Whether the rules of ipfw let a clone's packet into the host. They know only the matches that hostd uses.
+fn passes_ipfw(world: &fake_freebsd::World, protocol: &str, to: &str, port: u16, first: bool) -> bool {
+    let to: std::net::Ipv4Addr = to.parse().unwrap();
+    let own: Vec<String> = world
+        .interfaces
+        .iter()
+        .filter(|interface| interface.jid == 0)
+        .flat_map(|interface| interface.addresses.iter())
+        .map(|address| address.split('/').next().unwrap().to_owned())
+        .collect();
+    let mut skip_to = 0;
+    for rule in world.ipfw.iter() {
+        if rule.number < skip_to || !world.ipfw_loaded {
+            continue;
+        }
+        let body = rule.body.split(" //").next().unwrap();
+        let (what, interface) = body.split_once(" in recv ").unwrap();
+        assert_eq!(interface, "bridge72");
+        let (action, what) = match what.strip_prefix("deny ") {
+            Some(rest) => (None, rest),
+            None => {
+                let rest = what.strip_prefix("skipto ").unwrap();
+                let (number, rest) = rest.split_once(' ').unwrap();
+                (Some(number.parse::<u32>().unwrap()), rest)
+            }
+        };
+        let words: Vec<&str> = what.split(' ').collect();
+        let at = words.iter().position(|word| *word == "to").unwrap();
+        let from_port = words[..at].get(3);
+        let target = match words[at + 1] {
+            "any" => true,
+            "me" => own.contains(&to.to_string()),
+            list => list.split(',').any(|net| {
+                let net = if net.contains('/') { net.to_owned() } else { format!("{net}/32") };
+                net.parse::<ipnet::Ipv4Net>().unwrap().contains(&to)
+            }),
+        };
+        let matches = (words[0] == "ip" || words[0] == protocol)
+            && target
+            && words[at + 2..].iter().all(|word| match *word {
+                "established" => !first,
+                ports => ports.split(',').any(|one| one.parse() == Ok(port)),
+            })
+            && from_port.is_none_or(|from| *from == "8080" && !first);
+        match (matches, action) {
+            (true, None) => return false,
+            (true, Some(number)) => skip_to = number,
+            _ => {}
+        }
+    }
+    true
+}
+
+/// PF is taken away in every way, at random moments of creates and destroys. What a clone may never reach stays blocked.
+#[test]
+fn the_second_barrier_holds_without_pf() {
+    in_private_machine("the_second_barrier_holds_without_pf", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        lab.write_pf_conf(true);
+        let gateway = {
+            let world = lab.machine.world();
+            let bridge = world.interface(0, "bridge72").unwrap();
+            bridge.addresses[0].split('/').next().unwrap().to_owned()
+        };
+        let holds = |when: &str| {
+            let world = lab.machine.world();
+            let forbidden =
+                ["10.9.9.1", "192.168.1.1", "172.16.0.1", "169.254.169.254", "100.64.0.1", &gateway];
+            for to in forbidden {
+                for (protocol, port) in [("tcp", 80), ("tcp", 22), ("udp", 9999), ("udp", 853)] {
+                    assert!(!passes_ipfw(&world, protocol, to, port, true), "{protocol} {to}:{port} {when}");
+                }
+            }
+            assert!(!passes_ipfw(&world, "udp", "1.1.1.1", 53, true), "a foreign resolver {when}");
+            assert!(passes_ipfw(&world, "tcp", "1.1.1.1", 443, true), "the Internet is PF's subject {when}");
+            assert!(passes_ipfw(&world, "tcp", &gateway, 50000, false), "answers of browserd {when}");
+        };
+        holds("at first");
+        let complete = lab.machine.world().ipfw;
+        let ways = ["pfctl -d", "pfctl -F all", "pfctl -a browser -F rules", "kldunload pf", "ipfw -q flush"];
+        for (number, way) in ways.into_iter().enumerate() {
+            std::thread::scope(|scope| {
+                let work = scope.spawn(|| {
+                    if let Ok(clone) = daemon.try_create(json!({"request_id": format!("barrier-{number}")})) {
+                        let _ = daemon.destroy(&clone);
+                    }
+                });
+                let mut looks = 0;
+                lab.machine.run(way);
+                while !work.is_finished() || looks == 0 {
+                    holds(way);
+                    looks += 1;
+                }
+            });
+            if !lab.machine.world().pf.loaded {
+                lab.machine.run("kldload pf");
+            }
+            if !lab.machine.world().pf.enabled {
+                lab.machine.run("pfctl -e");
+            }
+            lab.machine.run(&format!("pfctl -f {}", lab.path("pf.conf").display()));
+            lab.until("the host is ready", || (status(&daemon)["egress"] == "ok").then_some(()));
+        }
+        // The barrier itself comes back when it is lost or changed.
+        lab.machine.change(|world| drop(world.ipfw.pop()));
+        lab.until("the rule is back", || (lab.machine.world().ipfw == complete).then_some(()));
+        lab.machine.run("kldunload ipfw");
+        lab.until("the doctor says so", || {
+            let findings = daemon.call("host-status", json!({"checks": true}))["findings"].clone();
+            let barrier =
+                findings.as_array().unwrap().iter().find(|one| one["check"] == "second_barrier").cloned();
+            (barrier.unwrap()["severity"] == "error").then_some(())
+        });
+        lab.machine.run("kldload ipfw");
+        lab.until("the rules are back", || (lab.machine.world().ipfw == complete).then_some(()));
+        holds("at last");
+        lab.nobody_did_wrong();
+    });
+}

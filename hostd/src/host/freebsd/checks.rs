@@ -46,6 +46,7 @@ impl FreebsdState {
             Err(error) => findings.push(failed("interfaces", error)),
         }
         findings.push(self.arp_finding().await);
+        findings.push(self.barrier_finding().await);
         findings.push(self.table().await);
         findings.extend(self.storage.findings().await);
         findings.push(self.template().await);

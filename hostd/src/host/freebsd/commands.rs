@@ -102,6 +102,16 @@ pub(super) fn list_arp() -> Arguments {
     arguments(["-an"])
 }
 
+/// List the rules of ipfw, the second packet filter.
+pub(super) fn list_barrier() -> Arguments {
+    arguments(["list"])
+}
+
+/// Load the second barrier from a file.
+pub(super) fn load_barrier(file: &Path) -> Arguments {
+    arguments(["-f", "-q", &file.to_string_lossy()])
+}
+
 /// Destroy an interface. Of a pair this destroys both ends.
 pub(super) fn destroy_interface(name: &str) -> Arguments {
     arguments([name, "destroy"])

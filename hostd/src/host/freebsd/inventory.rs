@@ -144,8 +144,9 @@ impl FreebsdState {
         let snapshot = &self.config.host.snapshot;
         let template = async { Ok(self.storage.check_template(snapshot).await) };
         let arp = async { Ok(self.unset_arp().await) };
-        let (lists, findings, template, unset_arp) =
-            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template, arp)?;
+        let barrier = async { Ok(self.barrier_gap().await) };
+        let (lists, findings, template, unset_arp, barrier_gap) =
+            tokio::try_join!(self.lists(Part::ALL, None), self.prove(), template, arp, barrier)?;
         let interfaces = lists.interfaces.as_deref().unwrap_or_default();
         let bridge = self.network.bridge(interfaces);
         let egress = self.judge(&findings, bridge);
@@ -153,6 +154,7 @@ impl FreebsdState {
         if bridge.is_some() {
             self.keep_arp(unset_arp).await;
         }
+        self.keep_barrier(barrier_gap).await;
         let mut clones = BTreeMap::new();
         for slot in self.used_slots(&lists) {
             let seen = self.slot(&self.slots.names(slot), &lists);

@@ -6,7 +6,7 @@
 //! | storage | two ZFS clones | a user property | [`super::zfs`] |
 //! | limits | RCTL rules | the jail's name | [`rctl`] |
 //! | network | epair in the bridge | the description of the host's end | [`network`], [`interfaces`], [`arp`] |
-//! | egress | members of a PF table | the slot's address | [`egress`], [`rule_watch`] |
+//! | egress | members of a PF table | the slot's address | [`egress`], [`rule_watch`], [`barrier`] |
 //! | jail | VNET jail | its `host.hostuuid` | [`jail`], [`jails`], [`conf`], [`files`] |
 //! | service | processes of the jail | the jail's number | [`service`], [`processes`] |
 //! | mounts | mounts below the clone's folder | the path | [`mounts`] |
@@ -20,6 +20,7 @@
 //! inspected after an add, because pfctl reports how many addresses it added.
 
 mod arp;
+mod barrier;
 mod checks;
 mod commands;
 mod conf;
@@ -76,6 +77,7 @@ struct Toolbox {
     arp: Tool,
     bastille: Tool,
     ifconfig: Tool,
+    ipfw: Tool,
     jail: Tool,
     jexec: Tool,
     jls: Tool,
@@ -94,6 +96,7 @@ impl Toolbox {
             arp: tools.find("arp"),
             bastille: tools.find("bastille"),
             ifconfig: tools.find("ifconfig"),
+            ipfw: tools.find("ipfw"),
             jail: tools.find("jail"),
             jexec: tools.find("jexec"),
             jls: tools.find("jls"),
@@ -113,6 +116,7 @@ impl Toolbox {
             arp,
             bastille,
             ifconfig,
+            ipfw,
             jail,
             jexec,
             jls,
@@ -124,7 +128,8 @@ impl Toolbox {
             sysctl,
             umount,
         } = self;
-        let mut all = vec![arp, ifconfig, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
+        let mut all =
+            vec![arp, ifconfig, ipfw, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
         if driver == JailDriver::Bastille {
             all.push(bastille);
         }

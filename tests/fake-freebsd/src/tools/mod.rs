@@ -5,6 +5,7 @@ mod bastille;
 mod command;
 mod ifconfig;
 mod ifconfig_show;
+mod ipfw;
 mod jail;
 mod jail_conf;
 mod jls;
@@ -25,6 +26,7 @@ pub(crate) fn run(fake: &Fake, name: &str, arguments: &[String], caller: Caller)
         "arp" => arp::run(fake, arguments),
         "bastille" => bastille::run(fake, arguments, caller),
         "ifconfig" => ifconfig::run(fake, arguments, caller),
+        "ipfw" => ipfw::run(fake, arguments),
         "jail" => jail::run(fake, arguments),
         "jexec" => command::jexec(fake, arguments),
         "jls" => jls::run(fake, arguments),

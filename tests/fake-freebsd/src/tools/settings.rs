@@ -58,6 +58,15 @@ pub(super) fn kld(fake: &Fake, tool: &str, arguments: &[String]) -> Said {
             (world.pf.loaded, world.pf.enabled) = (false, false);
             Said::nothing()
         }
+        ("kldload", ["ipfw"]) => {
+            world.ipfw_loaded = true;
+            Said::nothing()
+        }
+        ("kldunload", ["ipfw"]) => {
+            world.ipfw_loaded = false;
+            world.ipfw.clear();
+            Said::nothing()
+        }
         ("kldunload", ["pflog"]) => Said::nothing(),
         ("kldstat", ["-m", "pf"]) if world.pf.loaded => Said::out("Id  Refs Name\n124    1 pf\n"),
         ("kldstat", ["-m", module]) => {
