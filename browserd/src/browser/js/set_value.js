@@ -64,17 +64,18 @@ if (!plain) {
   return { error: "element_not_editable", message: "a <" + name + "> has no value; editable text is set with type and clear" };
 }
 if (wanted.value === null) return refuse("this control has one value; give value");
-// The setter of the class: frameworks replace the element's own.
-const { set } = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(element), "value");
-const before = element.value;
+// Those of the class: frameworks replace the element's own.
+const { get, set } = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(element), "value");
+const value = () => get.call(element);
+const before = value();
 set.call(element, wanted.value);
 const number = kind === "range" || kind === "number";
-const kept = number ? Number(element.value) === Number(wanted.value) && (element.value === "") === (wanted.value === "")
-  : element.value !== "" || wanted.value === "";
+const kept = number ? Number(value()) === Number(wanted.value) && (value() === "") === (wanted.value === "")
+  : value() !== "" || wanted.value === "";
 if (!kept) {
-  const has = element.value;
+  const has = value();
   set.call(element, before);
   return refuse("this input of type " + kind + " makes " + JSON.stringify(has) + " of the value");
 }
-if (element.value !== before) changed();
-return { value: element.value };
+if (value() !== before) changed();
+return { value: value() };
