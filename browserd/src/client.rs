@@ -72,6 +72,26 @@ calls! {
     screenshot(Screenshot) -> Picture = "/v1/screenshot";
     /// Click a point or an element.
     click(Click) -> Acted = "/v1/click";
+    /// Move the pointer over a point or an element.
+    hover(Hover) -> Acted = "/v1/hover";
+    /// Drag from one place to another.
+    drag(Drag) -> Acted = "/v1/drag";
+    /// Move the mouse, or press or release a button.
+    mouse(Mouse) -> Acted = "/v1/mouse";
+    /// Set the value of a form control.
+    set_value(SetValue) -> ValueSet = "/v1/set_value";
+    /// Wait until conditions hold.
+    wait_for(WaitFor) -> Waited = "/v1/wait_for";
+    /// The tab's URL, title and whether it is loading.
+    url(Url) -> PageUrl = "/v1/url";
+    /// Find elements by text, role or placeholder.
+    find(Find) -> Found = "/v1/find";
+    /// The tab's console messages and uncaught exceptions.
+    console(Console) -> ConsoleLog = "/v1/console";
+    /// The tab's network requests.
+    network(Network) -> NetworkLog = "/v1/network";
+    /// What happened in the browser.
+    events(Events) -> EventList = "/v1/events";
     /// Type text.
     type_text(Type) -> Acted = "/v1/type";
     /// Press a key or a key combination.
@@ -131,6 +151,11 @@ impl Client {
     /// Make a tab the active one.
     pub async fn activate_tab(&self, tab: &str) -> Result<Done, ClientError> {
         self.call(Method::POST, &format!("/v1/tabs/{tab}/activate"), None::<&Nothing>).await
+    }
+
+    /// The last dialogs of all tabs.
+    pub async fn recent_dialogs(&self) -> Result<RecentDialogs, ClientError> {
+        self.call(Method::GET, "/v1/dialogs", None::<&Nothing>).await
     }
 
     /// All cookies.

@@ -104,6 +104,6 @@ mod tests {
         }
         let document = document();
         walk(&document, &document);
-        assert_eq!(document["paths"].as_object().unwrap().len(), 22);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 32);
     }
 }

@@ -2,7 +2,9 @@
 
 use super::error::{ApiError, ErrorCode};
 use super::types::*;
-use crate::browser::actions::{Context, capture, cookies, input, navigate, read, snapshot};
+use crate::browser::actions::{
+    Context, capture, cookies, find, keyboard, navigate, pointer, read, records, snapshot, wait,
+};
 use crate::browser::supervisor::Phase;
 use crate::server::App;
 use hyper::{Method, StatusCode};
@@ -152,6 +154,7 @@ macro_rules! action {
                 browser.open_tab(None, false, until).await?;
             }
             let context = Context::new(&browser, call.app.config.clone(), &call.request)?;
+            context.tab.record().await;
             Ok((StatusCode::OK, $handler(&context, &call.request).await?))
         })
     };
@@ -179,7 +182,8 @@ fn health(app: &App) -> Health {
         browser_pid: status.pid,
         restarts: status.restarts,
         last_exit: status.last_exit,
-        renderer_crashes: app.supervisor.renderer_crashes.load(Ordering::Relaxed),
+        renderer_crashes: app.supervisor.continuity.renderer_crashes.load(Ordering::Relaxed),
+        browser_generation: app.supervisor.continuity.generation(),
         tabs: browser.as_ref().map_or(0, |browser| browser.tab_count()),
         calls: app.running_calls(),
         raw_clients: browser.as_ref().map_or(0, |browser| browser.relays().clients()),
@@ -235,7 +239,9 @@ pub fn operations() -> Vec<Operation> {
             },
         ),
         operation(Method::GET, "/v1/tabs", "list_tabs", "All open tabs", |call: Call<Nothing>| async move {
-            Ok((StatusCode::OK, Tabs { tabs: call.app.browser()?.tab_infos().await? }))
+            let tabs = call.app.browser()?.tab_infos().await?;
+            let browser_generation = call.app.supervisor.continuity.generation();
+            Ok((StatusCode::OK, Tabs { tabs, browser_generation }))
         }),
         operation(Method::POST, "/v1/tabs", "open_tab", "Open a tab", |call: Call<NewTab>| async move {
             let browser = call.app.browser()?;
@@ -268,14 +274,23 @@ pub fn operations() -> Vec<Operation> {
         ),
         action!("/v1/navigate", "navigate", "Load a URL or navigate the history", Navigate => navigate::navigate),
         action!("/v1/screenshot", "screenshot", "Take a screenshot", Screenshot => capture::screenshot),
-        action!("/v1/click", "click", "Click a point or an element", Click => input::click),
-        action!("/v1/type", "type", "Type text", Type => input::type_text),
-        action!("/v1/press", "press", "Press a key or a key combination", Press => input::press),
-        action!("/v1/scroll", "scroll", "Scroll by a distance or to an element", Scroll => input::scroll),
+        action!("/v1/click", "click", "Click a point or an element", Click => pointer::click),
+        action!("/v1/hover", "hover", "Move the pointer over a point or an element", Hover => pointer::hover),
+        action!("/v1/drag", "drag", "Drag from one place to another", Drag => pointer::drag),
+        action!("/v1/mouse", "mouse", "Move the mouse, or press or release a button", Mouse => pointer::mouse),
+        action!("/v1/type", "type", "Type text", Type => keyboard::type_text),
+        action!("/v1/press", "press", "Press a key or a key combination", Press => keyboard::press),
+        action!("/v1/set_value", "set_value", "Set the value of a form control", SetValue => keyboard::set_value),
+        action!("/v1/scroll", "scroll", "Scroll by a distance or to an element", Scroll => pointer::scroll),
+        action!("/v1/wait_for", "wait_for", "Wait for an element, a text, a URL or a state of loading", WaitFor => wait::wait_for),
+        action!("/v1/url", "url", "The tab's URL, title and whether it is loading", Url => records::url),
         action!("/v1/read_dom", "read_dom", "The page as HTML", ReadDom => read::read_dom),
         action!("/v1/text", "text", "The page's text", Text => read::text),
         action!("/v1/links", "links", "The page's links", Links => read::links),
         action!("/v1/snapshot", "snapshot", "The accessibility tree with refs", Snapshot => snapshot::snapshot),
+        action!("/v1/find", "find", "Find elements by text, role or placeholder", Find => find::find),
+        action!("/v1/console", "console", "The tab's console messages and uncaught exceptions", Console => records::console),
+        action!("/v1/network", "network", "The tab's network requests, without headers and bodies", Network => records::network),
         action!("/v1/pdf", "pdf", "Print to PDF", Pdf => capture::pdf),
         operation(
             Method::POST,
@@ -287,6 +302,7 @@ pub fn operations() -> Vec<Operation> {
                     return Err(ApiError::new(ErrorCode::EvaluateDisabled, "evaluate is disabled"));
                 }
                 let context = Context::new(&*call.app.browser()?, call.app.config.clone(), &call.request)?;
+                context.tab.record().await;
                 Ok((StatusCode::OK, read::evaluate(&context, &call.request).await?))
             },
         ),
@@ -301,6 +317,25 @@ pub fn operations() -> Vec<Operation> {
                     (state.accept_dialogs, state.prompt_text) = (accept, prompt_text);
                 });
                 Ok(done())
+            },
+        ),
+        operation(
+            Method::GET,
+            "/v1/dialogs",
+            "recent_dialogs",
+            "The last dialogs of all tabs",
+            |call: Call<Nothing>| async move {
+                Ok((StatusCode::OK, RecentDialogs { dialogs: call.app.browser()?.dialogs() }))
+            },
+        ),
+        operation(
+            Method::POST,
+            "/v1/events",
+            "events",
+            "What happened in the browser, also before its last restart",
+            |call: Call<Events>| async move {
+                let until = Instant::now() + call.app.config.deadline(call.request.wait_ms);
+                Ok((StatusCode::OK, call.app.supervisor.continuity.read(&call.request, until).await))
             },
         ),
         operation(

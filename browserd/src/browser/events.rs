@@ -1,20 +1,24 @@
 //! Applies CDP events to the state of the browser: tabs, downloads, dialogs, raw clients.
 
 use super::INTERNAL_TIMEOUT;
+use super::event_log::{Continuity, event};
+use super::page_log::{PageLog, now_ms, plain_url, shorten};
 use super::relay::Relays;
 use super::tab::{RemoteFrame, Tab, TabRef};
-use crate::api::types::{DialogInfo, Download};
+use crate::api::types::{BrowserEvent, DialogInfo, Download, EventKind, RecentDialog};
 use crate::cdp::{Connection, Event, Session};
 use crate::presentation::Overrides;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::watch;
 
 /// Number of downloads kept in the list.
 const MAX_DOWNLOADS: usize = 100;
+/// Number of answered dialogs kept in the list.
+const MAX_RECENT_DIALOGS: usize = 100;
 /// Number of dialogs after which a document's script is terminated.
 const MAX_DIALOGS: u32 = 50;
 
@@ -28,7 +32,10 @@ pub(super) struct BrowserState {
     pub(super) tabs_changed: watch::Sender<u64>,
     pub(super) downloads: Mutex<VecDeque<Download>>,
     pub(super) relays: Mutex<Relays>,
-    pub(super) renderer_crashes: Arc<AtomicU64>,
+    pub(super) dialogs: Mutex<VecDeque<RecentDialog>>,
+    pub(super) continuity: Arc<Continuity>,
+    /// Whether the browser is ready. What happens before, such as the warm-up, is no event.
+    pub(super) announced: AtomicBool,
     pub(super) max_tabs: usize,
     pub(super) max_download: u64,
 }
@@ -38,7 +45,6 @@ pub(super) struct Tabs {
     pub(super) open: Vec<TabRef>,
     /// The default target of calls that name no tab.
     pub(super) active: Option<String>,
-    opened: u64,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +106,19 @@ struct FrameNavigated {
 struct Frame {
     id: String,
     loader_id: String,
+    #[serde(default)]
+    url: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LoadingFrame {
+    frame_id: String,
+}
+
+#[derive(Deserialize)]
+struct DragIntercepted {
+    data: Value,
 }
 
 #[derive(Deserialize)]
@@ -168,6 +187,16 @@ impl BrowserState {
         self.tabs().open.iter().find(|tab| tab.target == target).cloned()
     }
 
+    pub(super) fn add_event(&self, event: BrowserEvent) {
+        if self.announced.load(Ordering::Relaxed) {
+            self.continuity.add(event);
+        }
+    }
+
+    fn add_tab_event(&self, kind: EventKind, tab: &Tab, url: Option<&str>) {
+        self.add_event(BrowserEvent { tab: Some(tab.id.clone()), url: url.map(plain_url), ..event(kind) });
+    }
+
     pub(super) fn on_event(&self, event: &Event<'_>) {
         if event.session.is_some() {
             let delivered = self.relays().on_event(event);
@@ -184,6 +213,18 @@ impl BrowserState {
     /// Handles an event of browserd's own sessions. The `Option` only serves to return early with `?`.
     fn on_own_event(&self, event: &Event<'_>) -> Option<()> {
         match event.method {
+            method if PageLog::wants(method) => {
+                let session = event.session?;
+                let tab = self.tab_of_frame(session)?;
+                if tab.log().on_event(event) {
+                    let session: Session = session.into();
+                    tokio::spawn(async move {
+                        let group = json!({ "objectGroup": "console" });
+                        let release = "Runtime.releaseObjectGroup";
+                        let _ = tab.cdp.call_raw(Some(&session), release, &group, INTERNAL_TIMEOUT).await;
+                    });
+                }
+            }
             "Target.attachedToTarget" => self.on_attached(event.session, event.parse()?),
             "Target.detachedFromTarget" => self.on_detached(&event.parse::<DetachedFromTarget>()?.session_id),
             "Target.targetInfoChanged" => {
@@ -192,8 +233,10 @@ impl BrowserState {
                     .update(|state| (state.url, state.title) = (info.url, info.title));
             }
             "Target.targetCrashed" => {
-                self.renderer_crashes.fetch_add(1, Ordering::Relaxed);
-                self.tab_by_target(&event.parse::<TargetCrashed>()?.target_id)?.on_crashed();
+                self.continuity.renderer_crashes.fetch_add(1, Ordering::Relaxed);
+                let tab = self.tab_by_target(&event.parse::<TargetCrashed>()?.target_id)?;
+                tab.on_crashed();
+                self.add_tab_event(EventKind::TabCrashed, &tab, None);
             }
             "Page.lifecycleEvent" => {
                 let lifecycle: LifecycleEvent = event.parse()?;
@@ -210,13 +253,27 @@ impl BrowserState {
                         "BackForwardCacheRestore" => tab.on_restored(&navigated.frame.loader_id),
                         _ => tab.on_lifecycle(&navigated.frame.loader_id, "commit"),
                     }
+                    tab.update(|state| state.url = navigated.frame.url.clone());
+                    self.add_tab_event(EventKind::TabNavigated, &tab, Some(&navigated.frame.url));
                 }
+            }
+            "Page.frameStartedLoading" | "Page.frameStoppedLoading" => {
+                let frame: LoadingFrame = event.parse()?;
+                let tab = self.tab_by_session(event.session)?;
+                if frame.frame_id == tab.target {
+                    tab.update(|state| state.loading = event.method == "Page.frameStartedLoading");
+                }
+            }
+            "Input.dragIntercepted" => {
+                let drag: DragIntercepted = event.parse()?;
+                self.tab_by_session(event.session)?.update(|state| state.pointer.dragged = Some(drag.data));
             }
             "Page.navigatedWithinDocument" => {
                 let moved: NavigatedWithinDocument = event.parse()?;
                 let tab = self.tab_by_session(event.session)?;
                 if moved.frame_id == tab.target {
                     tab.on_moved_within_document(&moved.url);
+                    self.add_tab_event(EventKind::TabNavigated, &tab, Some(&moved.url));
                 }
             }
             "Page.javascriptDialogOpening" => {
@@ -224,6 +281,12 @@ impl BrowserState {
             }
             "Browser.downloadWillBegin" => {
                 let begin: DownloadBegin = event.parse()?;
+                self.add_event(BrowserEvent {
+                    guid: Some(begin.guid.clone()),
+                    url: Some(plain_url(&begin.url)),
+                    suggested_filename: Some(shorten(&begin.suggested_filename, 255)),
+                    ..super::event_log::event(EventKind::DownloadStarted)
+                });
                 let mut downloads = self.downloads.lock().expect("no panic while held");
                 if downloads.len() == MAX_DOWNLOADS {
                     downloads.pop_front();
@@ -258,7 +321,12 @@ impl BrowserState {
             let session: Session = attached.session_id.as_str().into();
             let frame = RemoteFrame { id: target_id, parent: parent.into() };
             tab.update(|state| state.frames.insert(attached.session_id, frame));
-            tokio::spawn(async move { set_up_child(&tab.cdp, &session, &overrides).await });
+            tokio::spawn(async move {
+                if tab.is_recording() {
+                    tab.record_session(&session).await;
+                }
+                set_up_child(&tab.cdp, &session, &overrides).await;
+            });
             return;
         }
         if kind != "page" || parent.is_some() {
@@ -267,14 +335,26 @@ impl BrowserState {
         let cdp = self.cdp().clone();
         let session: Session = attached.session_id.into();
         let mut tabs = self.tabs();
-        tabs.opened += 1;
-        let id = format!("t{}", tabs.opened);
+        let id = format!("t{}", self.continuity.tabs_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let opener =
+            opener_id.as_ref().and_then(|opener| tabs.open.iter().find(|tab| tab.target == *opener)).cloned();
         let tab = Arc::new(Tab::new(id, target_id, session, opener_id, cdp, url));
         let too_many = tabs.open.len() >= self.max_tabs;
         tabs.open.push(tab.clone());
         drop(tabs);
         self.tabs_changed.send_modify(|count| *count += 1);
+        let kind = if too_many { EventKind::TabRefused } else { EventKind::TabOpened };
+        self.add_event(BrowserEvent {
+            tab: Some(tab.id.clone()),
+            opener: opener.as_ref().map(|opener| opener.id.clone()),
+            url: Some(plain_url(&tab.state().url)),
+            ..event(kind)
+        });
         tokio::spawn(async move {
+            // A popup of a recorded page is recorded from its first request on.
+            if opener.is_some_and(|opener| opener.is_recording()) {
+                tab.record().await;
+            }
             if too_many {
                 let params = json!({ "targetId": tab.target });
                 let _ = tab.cdp.call_raw(None, "Target.closeTarget", &params, INTERNAL_TIMEOUT).await;
@@ -297,6 +377,7 @@ impl BrowserState {
         match closed {
             Some(tab) => {
                 tab.update(|state| state.closed = true);
+                self.add_tab_event(EventKind::TabClosed, &tab, None);
                 self.tabs_changed.send_modify(|count| *count += 1);
             }
             None => others.iter().for_each(|tab| drop(tab.state().frames.remove(session))),
@@ -314,7 +395,9 @@ impl BrowserState {
             state.dialogs += 1;
             state.dialogs_in_document += 1;
             let message = dialog.message.chars().take(1000).collect();
-            state.last_dialog = Some(DialogInfo { kind: dialog.kind, message, accepted: accept });
+            let info = DialogInfo { kind: dialog.kind, message, accepted: accept };
+            self.remember_dialog(tab, &info);
+            state.last_dialog = Some(info);
             (accept, state.prompt_text.clone().unwrap_or_default(), state.dialogs_in_document > MAX_DIALOGS)
         });
         let tab = tab.clone();
@@ -334,6 +417,17 @@ impl BrowserState {
         });
     }
 
+    fn remember_dialog(&self, tab: &Tab, dialog: &DialogInfo) {
+        let mut dialogs = self.dialogs.lock().expect("no panic while held");
+        if dialogs.len() == MAX_RECENT_DIALOGS {
+            dialogs.pop_front();
+        }
+        dialogs.push_back(RecentDialog { tab: tab.id.clone(), at: now_ms(), dialog: dialog.clone() });
+        drop(dialogs);
+        let (tab, dialog) = (Some(tab.id.clone()), Some(dialog.clone()));
+        self.add_event(BrowserEvent { tab, dialog, ..event(EventKind::Dialog) });
+    }
+
     fn on_download_progress(&self, progress: DownloadProgress) {
         let mut downloads = self.downloads.lock().expect("no panic while held");
         let Some(download) = downloads.iter_mut().find(|download| download.guid == progress.guid) else {
@@ -341,11 +435,20 @@ impl BrowserState {
         };
         download.received_bytes = progress.received_bytes as u64;
         download.total_bytes = progress.total_bytes as u64;
-        download.state = match progress.state.as_str() {
-            "completed" => "completed".into(),
-            "canceled" => "canceled".into(),
-            _ => "in_progress".into(),
+        let ended = match progress.state.as_str() {
+            "completed" => Some(EventKind::DownloadCompleted),
+            "canceled" => Some(EventKind::DownloadCanceled),
+            _ => None,
         };
+        download.state = if ended.is_some() { progress.state.clone() } else { "in_progress".into() };
+        if let Some(kind) = ended {
+            self.add_event(BrowserEvent {
+                guid: Some(download.guid.clone()),
+                suggested_filename: Some(shorten(&download.suggested_filename, 255)),
+                bytes: Some(download.received_bytes),
+                ..event(kind)
+            });
+        }
         if download.received_bytes.max(download.total_bytes) > self.max_download
             && download.state == "in_progress"
         {

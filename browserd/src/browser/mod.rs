@@ -1,24 +1,28 @@
 //! A running browser with its tabs, downloads and raw clients.
 
 pub(crate) mod actions;
+pub(crate) mod event_log;
 mod events;
 pub(crate) mod keys;
+pub(crate) mod page_log;
 pub(crate) mod process;
+pub(crate) mod refs;
 pub(crate) mod relay;
 pub(crate) mod supervisor;
 pub(crate) mod tab;
 mod warm_up;
 
 use crate::api::error::{ApiError, ErrorCode};
-use crate::api::types::{Download, TabInfo};
+use crate::api::types::{BrowserEvent, Download, EventKind, RecentDialog, TabInfo};
 use crate::cdp::{CdpError, Connection, Event};
 use crate::config::Config;
 use crate::presentation::Presentation;
+use event_log::{Continuity, event};
 use events::{BrowserState, TargetInfo};
 use relay::Relays;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tab::{TabRef, left};
@@ -55,7 +59,7 @@ impl Browser {
         pipe: UnixStream,
         config: &Config,
         presentation: &Presentation,
-        renderer_crashes: Arc<AtomicU64>,
+        continuity: Arc<Continuity>,
     ) -> Result<Arc<Self>, ApiError> {
         let state = Arc::new(BrowserState {
             cdp: OnceLock::new(),
@@ -64,7 +68,9 @@ impl Browser {
             tabs_changed: watch::Sender::new(0),
             downloads: Mutex::default(),
             relays: Mutex::default(),
-            renderer_crashes,
+            dialogs: Mutex::default(),
+            continuity,
+            announced: AtomicBool::new(false),
             max_tabs: config.max_tabs,
             max_download: config.max_download,
         });
@@ -114,6 +120,9 @@ impl Browser {
         if config.warm_up {
             warm_up::run(&browser, &tab, until).await?;
         }
+        browser.state.announced.store(true, Ordering::Relaxed);
+        let ready = BrowserEvent { tab: Some(tab.id.clone()), ..event(EventKind::BrowserReady) };
+        browser.state.add_event(ready);
         Ok(browser)
     }
 
@@ -265,6 +274,11 @@ impl Browser {
 
     pub(crate) fn downloads(&self) -> Vec<Download> {
         self.state.downloads.lock().expect("no panic while held").iter().cloned().collect()
+    }
+
+    /// The last dialogs that browserd answered.
+    pub(crate) fn dialogs(&self) -> Vec<RecentDialog> {
+        self.state.dialogs.lock().expect("no panic while held").iter().cloned().collect()
     }
 
     pub(crate) fn relays(&self) -> MutexGuard<'_, Relays> {
