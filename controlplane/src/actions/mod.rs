@@ -59,3 +59,8 @@ impl std::fmt::Debug for Verb {
         f.write_str(self.name)
     }
 }
+
+/// Every verb.
+pub fn verbs() -> &'static [Verb] {
+    &[]
+}

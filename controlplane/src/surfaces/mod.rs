@@ -1,1 +1,3 @@
 //! The protocols that callers speak. Each is a thin mapping onto [`App`](crate::app::App).
+
+pub mod mcp;

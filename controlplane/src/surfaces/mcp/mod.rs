@@ -1,0 +1,68 @@
+//! MCP: the verbs as tools, over streamable HTTP at `/mcp` and over stdio by `browserctl mcp`.
+//!
+//! The revision 2026-07-28 has no MCP sessions, so there are none here: each request of either revision stands alone, and a
+//! browser session is the explicit argument `session_id`, which is worth nothing without its owner's credential. A restart of
+//! the service therefore disturbs no client, and no client can leave state behind.
+
+mod result;
+mod server;
+mod tools;
+
+pub use server::{Backend, Server};
+pub use tools::{ToolSet, tools};
+
+use crate::access::Caller;
+use crate::actions::Verb;
+use crate::app::{App, CallOptions};
+use crate::error::{ApiError, ErrorBody, ErrorCode};
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+/// The service for `/mcp`. The router authenticates first and leaves the [`Caller`] in the request's extensions.
+pub type McpService = rmcp::transport::StreamableHttpService<Server<InService>, NeverSessionManager>;
+
+/// The tower service for `/mcp`. `allowed_hosts` are the names that a request may have as its Host; empty allows every
+/// name, for a router that has checked it.
+pub fn service(app: Arc<App>, allowed_hosts: Vec<String>, max_body_bytes: usize) -> McpService {
+    // Answers are JSON unless progress is reported, which needs an event stream. A closed connection cancels the call in both.
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_allowed_hosts(allowed_hosts)
+        .with_max_request_body_bytes(max_body_bytes)
+        .enforce_origin_validation();
+    let server = Server::new(InService(app), ToolSet::Core);
+    McpService::new(move || Ok(server.clone()), Arc::default(), config)
+}
+
+/// Calls inside of the service, for the caller of the HTTP request.
+#[derive(Debug, Clone)]
+pub struct InService(Arc<App>);
+
+impl Backend for InService {
+    async fn call(
+        &self,
+        context: &RequestContext<RoleServer>,
+        verb: &'static Verb,
+        session: Option<String>,
+        params: Box<RawValue>,
+    ) -> Result<Box<RawValue>, ErrorBody> {
+        let parts = context.extensions.get::<axum::http::request::Parts>();
+        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Caller>()) else {
+            let error = ApiError::new(ErrorCode::Internal, "the request arrived at /mcp without a caller");
+            return Err(error.body());
+        };
+        let options = CallOptions { session, ..CallOptions::default() };
+        self.0.call(caller, verb, options, params).await.map_err(|error| error.body())
+    }
+
+    fn tool_set(&self, context: &RequestContext<RoleServer>) -> Option<ToolSet> {
+        let parts = context.extensions.get::<axum::http::request::Parts>()?;
+        let query = parts.uri.query()?;
+        query.split('&').find_map(|pair| pair.strip_prefix("tools=")).and_then(|word| word.parse().ok())
+    }
+}
