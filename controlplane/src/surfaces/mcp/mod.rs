@@ -15,28 +15,28 @@ use crate::access::Caller;
 use crate::actions::Verb;
 use crate::app::{App, CallOptions};
 use crate::error::{ApiError, ErrorBody, ErrorCode};
+use axum::Router;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
-use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// The service for `/mcp`. The router authenticates first and leaves the [`Caller`] in the request's extensions.
-pub type McpService = rmcp::transport::StreamableHttpService<Server<InService>, NeverSessionManager>;
-
-/// The tower service for `/mcp`. `allowed_hosts` are the names that a request may have as its Host; empty allows every
-/// name, for a router that has checked it.
-pub fn service(app: Arc<App>, allowed_hosts: Vec<String>, max_body_bytes: usize) -> McpService {
+/// The route `/mcp`, to be merged into the router. Its requests are authenticated and have a Host that is allowed: they have
+/// the [`Caller`] as an extension.
+pub fn service(app: Arc<App>) -> Router {
     // Answers are JSON unless progress is reported, which needs an event stream. A closed connection cancels the call in both.
+    // The router checks the Host of every route, by the configuration; pages of the web have an Origin and are refused here too.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        .with_allowed_hosts(allowed_hosts)
-        .with_max_request_body_bytes(max_body_bytes)
+        .disable_allowed_hosts()
+        .with_max_request_body_bytes(usize::try_from(app.config.http.max_body_bytes).unwrap_or(usize::MAX))
         .enforce_origin_validation();
     let server = Server::new(InService(app), ToolSet::Core);
-    McpService::new(move || Ok(server.clone()), Arc::default(), config)
+    let sessions = Arc::new(NeverSessionManager::default());
+    Router::new().route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
 }
 
 /// Calls inside of the service, for the caller of the HTTP request.
