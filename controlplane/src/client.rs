@@ -88,7 +88,9 @@ impl Client {
         let wrong = |why: &str| ClientError::Address(format!("{url}: {why}"));
         let uri: Uri = url.parse().map_err(|_| wrong("not a URL"))?;
         if uri.scheme_str() != Some("http") {
-            return Err(wrong("only http:// is spoken; from another machine, forward the Unix socket or the port by ssh -L"));
+            return Err(wrong(
+                "only http:// is spoken; from another machine, forward the Unix socket or the port by ssh -L",
+            ));
         }
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
         let authority = authority.ok_or_else(|| wrong("write http://HOST:PORT"))?.to_string();
@@ -176,11 +178,15 @@ impl Client {
                 exchange(stream, request(method, "localhost", path.to_owned(), None, body)?).await
             }
             Address::Tcp { authority, prefix, key } => {
-                let with_port =
-                    if authority.rfind(':') > authority.rfind(']') { authority.clone() } else { format!("{authority}:80") };
+                let with_port = if authority.rfind(':') > authority.rfind(']') {
+                    authority.clone()
+                } else {
+                    format!("{authority}:80")
+                };
                 let stream = TcpStream::connect(with_port).await.map_err(cannot)?;
                 let _ = stream.set_nodelay(true);
-                exchange(stream, request(method, authority, format!("{prefix}{path}"), key.clone(), body)?).await
+                exchange(stream, request(method, authority, format!("{prefix}{path}"), key.clone(), body)?)
+                    .await
             }
         }
     }
@@ -241,7 +247,11 @@ fn refusal(status: StatusCode, body: &[u8]) -> ClientError {
 }
 
 /// The path and the body of a verb's request.
-fn route(verb: &Verb, session: Option<&str>, params: &RawValue) -> Result<(String, Option<Bytes>), ClientError> {
+fn route(
+    verb: &Verb,
+    session: Option<&str>,
+    params: &RawValue,
+) -> Result<(String, Option<Bytes>), ClientError> {
     let mut path = verb.path.to_owned();
     if let Some(session) = session {
         path = path.replace("{session_id}", &encode(session));

@@ -18,12 +18,12 @@ use crate::error::{ApiError, ErrorBody, ErrorCode};
 use axum::Router;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// The route `/mcp`, to be merged into the router. Its requests are authenticated and have a Host that is allowed: they have
+/// The service at `/mcp`, to be nested there. Its requests are authenticated and have a Host that is allowed: they have
 /// the [`Caller`] as an extension.
 pub fn service(app: Arc<App>) -> Router {
     // Answers are JSON unless progress is reported, which needs an event stream. A closed connection cancels the call in both.
@@ -36,7 +36,8 @@ pub fn service(app: Arc<App>) -> Router {
         .enforce_origin_validation();
     let server = Server::new(InService(app), ToolSet::Core);
     let sessions = Arc::new(NeverSessionManager::default());
-    Router::new().route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
+    Router::new()
+        .route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
 }
 
 /// Calls inside of the service, for the caller of the HTTP request.

@@ -106,11 +106,15 @@ mod tests {
 
     #[test]
     fn a_picture_is_an_image_and_nowhere_else() {
-        let answer = of("screenshot", json!({"image_base64": "QUJD", "format": "jpeg", "width": 3, "height": 2}));
+        let answer =
+            of("screenshot", json!({"image_base64": "QUJD", "format": "jpeg", "width": 3, "height": 2}));
         assert_eq!(answer["content"][1], json!({"type": "image", "data": "QUJD", "mimeType": "image/jpeg"}));
         assert_eq!(answer["structuredContent"], json!({"format": "jpeg", "width": 3, "height": 2}));
         assert_eq!(answer.to_string().matches("QUJD").count(), 1);
-        let after = of("click", json!({"success": true, "after_screenshot": {"image_base64": "QUJD", "format": "png"}}));
+        let after = of(
+            "click",
+            json!({"success": true, "after_screenshot": {"image_base64": "QUJD", "format": "png"}}),
+        );
         assert_eq!(after["content"][1]["mimeType"], "image/png");
         assert_eq!(after.to_string().matches("QUJD").count(), 1);
     }

@@ -79,7 +79,8 @@ fn split(verb: &Verb, mut arguments: JsonObject) -> Result<(Option<String>, Box<
         (Target::Service, Some(_)) => return Err(bad(format!("browser_{} takes no session_id", verb.name))),
         (_, Some(Value::String(session))) => Some(session),
         (_, _) => {
-            let message = "session_id is missing: call browser_open_session and give the session_id that it returns";
+            let message =
+                "session_id is missing: call browser_open_session and give the session_id that it returns";
             return Err(bad(message.into()));
         }
     };
@@ -141,7 +142,8 @@ impl<B: Backend> ServerHandler for Server<B> {
         };
         // Only opening and listing are verbs of the service; listing answers at once.
         let token = context.meta.get_progress_token();
-        let token = token.filter(|_| verb.effect != crate::actions::Effect::Read || verb.target != Target::Service);
+        let token =
+            token.filter(|_| verb.effect != crate::actions::Effect::Read || verb.target != Target::Service);
         tokio::select! {
             result = self.call(&context, verb, request.arguments) => Ok(result.into()),
             () = report(&context, verb, token) => unreachable!("it does not end"),
