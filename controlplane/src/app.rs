@@ -5,17 +5,31 @@ use crate::actions::Verb;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::error::ApiError;
+use crate::hosts::HostLink;
+use crate::recording::Recordings;
+use crate::sessions::{Entered, Sessions};
+use crate::store::Store;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
 use serde_json::value::RawValue;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The assembled service.
-#[derive(Debug)]
+/// The assembled service. It is cheap to clone.
+#[derive(Debug, Clone)]
 pub struct App {
     /// The configuration.
     pub config: Arc<Config>,
+    /// The database.
+    pub store: Store,
     /// The audit log.
     pub audit: Audit,
+    /// The hosts of clones.
+    pub hosts: Arc<dyn HostLink>,
+    /// The sessions.
+    pub sessions: Sessions,
+    /// The recordings.
+    pub recordings: Recordings,
 }
 
 /// What a caller sends beside the parameters.
@@ -27,16 +41,53 @@ pub struct CallOptions {
     pub idempotency_key: Option<String>,
 }
 
-/// A session's browser, for the CDP relay. The session counts as used while this exists.
+/// A session's browser, for the CDP relay. The session counts as used while this exists; dropping it writes the outcome to
+/// the audit log.
 #[derive(Debug)]
 pub struct CdpTarget {
     /// The address of browserd in the clone.
     pub address: SocketAddr,
     /// The path of browserd's raw CDP WebSocket, with the clone's secret; never logged or shown to a caller.
     pub path: String,
+    used: Entered,
+}
+
+impl CdpTarget {
+    /// Waits until the session ends, and says why.
+    pub async fn closed(&self) -> ApiError {
+        self.used.closed().await
+    }
+}
+
+/// The bytes of a file in a session.
+pub struct FileStream {
+    /// The file name that the site suggested.
+    pub name: String,
+    /// The media type.
+    pub mime_type: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its content. The session counts as used until it is dropped.
+    pub content: BoxStream<'static, Result<Bytes, ApiError>>,
 }
 
 impl App {
+    /// Start the service: find the sessions of an earlier run again, and begin to look after them.
+    pub async fn start(
+        config: Arc<Config>,
+        store: Store,
+        audit: Audit,
+        hosts: Arc<dyn HostLink>,
+    ) -> Result<App, ApiError> {
+        let _ = (config, store, audit, hosts);
+        unimplemented!()
+    }
+
+    /// Stop looking after sessions. They stay open; the next start finds them again.
+    pub async fn stop(&self) {
+        unimplemented!()
+    }
+
     /// Carry out a verb: validate, authorise, audit, forward, record. The answer is the JSON of the verb's result type.
     ///
     /// Dropping the future cancels an action. An open that was begun goes on by itself and its session is closed again if
@@ -55,6 +106,25 @@ impl App {
     /// Raw CDP of a session, audited. Needs the scope `cdp`; refused in operator sessions.
     pub async fn cdp(&self, caller: &Caller, session: &str) -> Result<CdpTarget, ApiError> {
         let _ = (caller, session);
+        unimplemented!()
+    }
+
+    /// The bytes of a finished download, audited as the verb `download`: `GET /v1/sessions/{session_id}/downloads/{guid}`.
+    pub async fn download(&self, caller: &Caller, session: &str, guid: &str) -> Result<FileStream, ApiError> {
+        let _ = (caller, session, guid);
+        unimplemented!()
+    }
+
+    /// Put a file into a session, audited as the verb `put_file`: `POST /v1/sessions/{session_id}/files?name=NAME`. The
+    /// answer is the JSON of the verb's result type.
+    pub async fn put_file(
+        &self,
+        caller: &Caller,
+        session: &str,
+        name: &str,
+        content: BoxStream<'static, Result<Bytes, ApiError>>,
+    ) -> Result<Box<RawValue>, ApiError> {
+        let _ = (caller, session, name, content);
         unimplemented!()
     }
 }

@@ -1,5 +1,7 @@
 //! The life of a session: open, use, renew, close, and what happens to it after a restart.
 
+use crate::access::Caller;
+use crate::error::ApiError;
 use crate::ids::{SessionId, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,4 +102,45 @@ pub struct SessionView {
     /// Why it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub close_reason: Option<String>,
+}
+
+/// All sessions. It is cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Sessions {}
+
+/// The right to use a session. Dropping it ends the use.
+#[derive(Debug)]
+pub struct Entered {}
+
+/// Numbers of sessions, for the metrics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Opens that wait for a free session or clone.
+    pub waiting: usize,
+    /// Sessions whose clone is being created.
+    pub opening: usize,
+    /// Sessions that can be used.
+    pub open: usize,
+    /// Sessions whose clone is being destroyed.
+    pub closing: usize,
+}
+
+impl Sessions {
+    /// Numbers of sessions.
+    pub fn counts(&self) -> SessionCounts {
+        unimplemented!()
+    }
+
+    /// Use a session. The errors of a wrong tenant, a wrong owner and an unknown id are the same.
+    pub async fn enter(&self, caller: &Caller, id: &str) -> Result<Entered, ApiError> {
+        let _ = (caller, id);
+        unimplemented!()
+    }
+}
+
+impl Entered {
+    /// Waits until the session ends, and says why.
+    pub async fn closed(&self) -> ApiError {
+        unimplemented!()
+    }
 }
