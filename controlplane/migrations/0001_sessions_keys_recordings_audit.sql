@@ -89,7 +89,7 @@ CREATE TABLE audit_checkpoints (
     at              BIGINT  NOT NULL,
     public_key      {bytes} NOT NULL,
     signature       {bytes} NOT NULL,
-    PRIMARY KEY (seq, public_key)
+    PRIMARY KEY (public_key, seq)
 );
 
 -- Written by the readiness check.

@@ -135,7 +135,8 @@ impl Caller {
         if self.may(scope) {
             return Ok(());
         }
-        let message = format!("the call needs the scope `{}`, which {} does not have", scope.word(), self.name());
+        let message =
+            format!("the call needs the scope `{}`, which {} does not have", scope.word(), self.name());
         Err(ApiError::new(ErrorCode::Forbidden, message))
     }
 }

@@ -237,6 +237,21 @@ impl Store {
         .await?)
     }
 
+    /// Number, call and event of rows after this number, at most 1000. It waits for every transaction that appends, also one whose
+    /// answer was lost: afterwards, what it does not return was not committed.
+    pub async fn audit_calls_after(&self, seq: i64) -> Result<Vec<(i64, String, String)>, StoreError> {
+        let locked = self.engine_name() == "postgres";
+        on!(self, transaction tx => {
+            if locked {
+                sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut ***tx).await?;
+            }
+            sqlx::query_as("SELECT seq, call, event FROM audit WHERE seq > $1 ORDER BY seq LIMIT 1000")
+                .bind(seq)
+                .fetch_all(&mut ***tx)
+                .await?
+        })
+    }
+
     /// The last row of the audit log.
     pub async fn audit_head(&self) -> Result<AuditHead, StoreError> {
         let last = on!(self, read db => sqlx::query_as("SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1")
@@ -245,9 +260,9 @@ impl Store {
         head(last)
     }
 
-    /// Keep a signed head.
+    /// Keep a signed head. Of each key the newest 10 000 are kept.
     pub async fn insert_checkpoint(&self, row: &CheckpointRow) -> Result<(), StoreError> {
-        on!(self, write db => {
+        on!(self, transaction tx => {
             sqlx::query(
                 "INSERT INTO audit_checkpoints (seq, hash, at, public_key, signature) VALUES ($1, $2, $3, $4, $5) \
                  ON CONFLICT DO NOTHING",
@@ -257,7 +272,14 @@ impl Store {
             .bind(row.at)
             .bind(&row.public_key)
             .bind(&row.signature)
-            .execute(db)
+            .execute(&mut ***tx)
+            .await?;
+            sqlx::query(
+                "DELETE FROM audit_checkpoints WHERE public_key = $1 AND seq <= \
+                 (SELECT seq FROM audit_checkpoints WHERE public_key = $1 ORDER BY seq DESC LIMIT 1 OFFSET 10000)",
+            )
+            .bind(&row.public_key)
+            .execute(&mut ***tx)
             .await?;
         })
     }
