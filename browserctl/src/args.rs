@@ -52,7 +52,14 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
 
     /// The session to use, as `open` printed it
-    #[arg(long, short, global = true, env = "BROWSERCTL_SESSION", hide_env_values = true, value_name = "SESSION_ID")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        env = "BROWSERCTL_SESSION",
+        hide_env_values = true,
+        value_name = "SESSION_ID"
+    )]
     pub(crate) session: Option<String>,
 
     /// The control plane's socket [default: /run/controlplane/controlplane.sock, FreeBSD: below /var/run]

@@ -14,7 +14,8 @@ use terminal::Exit;
 
 /// Serve until the client closes standard input.
 pub(crate) async fn run(remote: &Remote, args: McpArgs) -> Result<CommandOutput, Failure> {
-    let failed = |error: String| Failure::local(Exit::Failure, "protocol", format!("MCP on standard input: {error}"));
+    let failed =
+        |error: String| Failure::local(Exit::Failure, "protocol", format!("MCP on standard input: {error}"));
     let server = Server::new(Remotely(remote.patient()), args.tools);
     match server.serve(transport::stdio()).await {
         Ok(running) => running.waiting().await.map_err(|error| failed(error.to_string()))?,

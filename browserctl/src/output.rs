@@ -2,7 +2,6 @@
 
 use controlplane::client::ClientError;
 use controlplane::error::{ErrorCode, ErrorDetail};
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,10 +18,6 @@ pub(crate) struct CommandOutput {
 }
 
 impl CommandOutput {
-    pub(crate) fn new(data: &impl Serialize, text: String) -> CommandOutput {
-        CommandOutput { data: serde_json::to_value(data).expect("results are plain data"), text }
-    }
-
     /// No output, for commands that have written theirs.
     pub(crate) fn none() -> CommandOutput {
         CommandOutput { data: Value::Null, text: String::new() }

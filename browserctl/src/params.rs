@@ -113,7 +113,9 @@ fn kind(root: &Value, name: &str, property: &Value) -> Kind {
         let items = resolve(root, &schema["items"]);
         match &items["type"] {
             _ if items["properties"].get("content_base64").is_some() => Kind::Files,
-            known if words(items).is_some() || known == "string" => Kind::List(words(items).unwrap_or_default()),
+            known if words(items).is_some() || known == "string" => {
+                Kind::List(words(items).unwrap_or_default())
+            }
             _ => Kind::Json,
         }
     } else if schema["properties"].get("ref").is_some() && schema["properties"].get("selector").is_some() {
@@ -158,9 +160,15 @@ impl Param {
         match &self.kind {
             Kind::Flag => arg.action(ArgAction::SetTrue),
             Kind::Text => arg.value_name("TEXT").value_parser(text()).allow_hyphen_values(true),
-            Kind::Choice(words) => arg.value_name("WORD").value_parser(PossibleValuesParser::new(words.clone())),
-            Kind::Integer => arg.value_name("N").value_parser(clap::value_parser!(i64)).allow_negative_numbers(true),
-            Kind::Number => arg.value_name("N").value_parser(clap::value_parser!(f64)).allow_negative_numbers(true),
+            Kind::Choice(words) => {
+                arg.value_name("WORD").value_parser(PossibleValuesParser::new(words.clone()))
+            }
+            Kind::Integer => {
+                arg.value_name("N").value_parser(clap::value_parser!(i64)).allow_negative_numbers(true)
+            }
+            Kind::Number => {
+                arg.value_name("N").value_parser(clap::value_parser!(f64)).allow_negative_numbers(true)
+            }
             Kind::List(words) if words.is_empty() => {
                 arg.value_name("TEXT").value_parser(text()).action(ArgAction::Append)
             }
@@ -171,9 +179,10 @@ impl Param {
             Kind::Map => arg.value_name("NAME=TEXT").value_parser(pair).action(ArgAction::Append),
             Kind::Place => arg.value_name("PLACE").value_parser(text()),
             Kind::Duration(_) => arg.value_name("DURATION").value_parser(crate::args::duration),
-            Kind::Files => {
-                arg.value_name("FILE").value_parser(clap::value_parser!(std::path::PathBuf)).action(ArgAction::Append)
-            }
+            Kind::Files => arg
+                .value_name("FILE")
+                .value_parser(clap::value_parser!(std::path::PathBuf))
+                .action(ArgAction::Append),
             Kind::Json => arg.value_name("JSON").value_parser(parse_json),
         }
     }
@@ -247,7 +256,9 @@ mod tests {
         assert_eq!(of("screenshot", "clip"), Kind::Json);
         assert_eq!(of("click", "x"), Kind::Number);
         assert_eq!(of("click", "button"), Kind::Choice(vec!["left".into(), "middle".into(), "right".into()]));
-        assert!(matches!(of("navigate", "wait_until"), Kind::Choice(words) if words.contains(&"networkidle".into())));
+        assert!(
+            matches!(of("navigate", "wait_until"), Kind::Choice(words) if words.contains(&"networkidle".into()))
+        );
         assert!(matches!(of("navigate", "history"), Kind::Choice(words) if words.contains(&"back".into())));
         assert!(matches!(of("click", "modifiers"), Kind::List(words) if words.contains(&"shift".into())));
         assert_eq!(of("drag", "from"), Kind::Place);

@@ -26,7 +26,9 @@ impl Remote {
         let explicit = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
         let client = match &globals.url {
             // A flag wins over a variable.
-            Some(url) if explicit("url") || !explicit("socket") => Client::at_url(url, key(globals)?.as_deref())?,
+            Some(url) if explicit("url") || !explicit("socket") => {
+                Client::at_url(url, key(globals)?.as_deref())?
+            }
             _ => {
                 let default = || controlplane::config::Paths::default().socket;
                 Client::at_socket(globals.socket.clone().unwrap_or_else(default))
@@ -49,8 +51,8 @@ impl Remote {
 fn key(globals: &Globals) -> Result<Option<String>, Failure> {
     match &globals.key_file {
         None => Ok(std::env::var("BROWSERCTL_KEY").ok().filter(|key| !key.is_empty())),
-        Some(file) => std::fs::read_to_string(file).map(|key| Some(key.trim().to_owned())).map_err(|error| {
-            Failure::wrong(format!("cannot read the key file {}: {error}", file.display()))
-        }),
+        Some(file) => std::fs::read_to_string(file)
+            .map(|key| Some(key.trim().to_owned()))
+            .map_err(|error| Failure::wrong(format!("cannot read the key file {}: {error}", file.display()))),
     }
 }

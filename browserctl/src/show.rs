@@ -111,13 +111,21 @@ mod tests {
     fn pages_lists_and_values() {
         assert_eq!(plain(json!({"success": true})), "done\n");
         assert_eq!(plain(json!({"text": "a\nb", "truncated_to": null})), "a\nb\n");
-        assert_eq!(plain(json!({"snapshot": "- button", "refs": {"@e1": {}}, "truncated_to": 8})), "- button\ntruncated_to  8\n");
         assert_eq!(
-            plain(json!({"links": [{"url": "https://a/", "text": "A"}, {"url": "https://bb/", "text": null}]})),
+            plain(json!({"snapshot": "- button", "refs": {"@e1": {}}, "truncated_to": 8})),
+            "- button\ntruncated_to  8\n"
+        );
+        assert_eq!(
+            plain(
+                json!({"links": [{"url": "https://a/", "text": "A"}, {"url": "https://bb/", "text": null}]})
+            ),
             "URL          TEXT\nhttps://a/   A\nhttps://bb/\n"
         );
         assert_eq!(plain(json!({"sessions": []})), "no sessions\n");
-        assert_eq!(plain(json!({"status": 200, "final_url": "https://a/"})), "status     200\nfinal_url  https://a/\n");
+        assert_eq!(
+            plain(json!({"status": 200, "final_url": "https://a/"})),
+            "status     200\nfinal_url  https://a/\n"
+        );
     }
 
     #[test]

@@ -99,7 +99,8 @@ fn command(verb: &'static Verb) -> Command {
             };
             // The place can also be given by the options.
             let arg = Arg::new(PLACE).value_name(PLACE).help(help).allow_hyphen_values(true);
-            let options: Vec<&str> = ["ref", "selector", "x"].into_iter().filter(|name| has(&all, name)).collect();
+            let options: Vec<&str> =
+                ["ref", "selector", "x"].into_iter().filter(|name| has(&all, name)).collect();
             command = command.arg(match required {
                 true => arg.required(true),
                 false => arg.conflicts_with_all(options),
@@ -119,7 +120,9 @@ fn command(verb: &'static Verb) -> Command {
     }
     if file_of(verb).is_some() {
         let help = match file_of(verb) {
-            Some("after_screenshot") => "Write the screenshot that --after-screenshot asks for into this file",
+            Some("after_screenshot") => {
+                "Write the screenshot that --after-screenshot asks for into this file"
+            }
             _ => "Write the file here; - is standard output",
         };
         let arg = Arg::new("output").long("output").short('o').value_name("FILE").help(help);
@@ -254,9 +257,10 @@ fn save(
         .map_err(|error| Failure::local(Exit::Failure, "protocol", format!("{name}: {error}")))?;
     let file = match (to, verb.name) {
         (Some(file), _) => file.clone(),
-        (None, "screenshot") => {
-            PathBuf::from(format!("screenshot.{}", fields.get("format").and_then(Value::as_str).unwrap_or("png")))
-        }
+        (None, "screenshot") => PathBuf::from(format!(
+            "screenshot.{}",
+            fields.get("format").and_then(Value::as_str).unwrap_or("png")
+        )),
         (None, "pdf") => PathBuf::from("page.pdf"),
         // A site chose the name of a download, so it is not used.
         (None, "download") => PathBuf::from("download"),
@@ -307,7 +311,8 @@ mod tests {
 
     fn parsed(line: &str) -> Value {
         let words = std::iter::once("browserctl").chain(line.split(' '));
-        let matches = crate::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let matches =
+            crate::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
         let globals = <Globals as clap::FromArgMatches>::from_arg_matches(&matches).expect("globals");
         let remote = Remote::new(&globals, &matches).unwrap_or_else(|error| panic!("{error:?}"));
         let (name, given) = matches.subcommand().expect("a command");
@@ -319,17 +324,26 @@ mod tests {
         for (line, expected) in [
             ("navigate https://a/ --wait-until commit", json!({"url": "https://a/", "wait_until": "commit"})),
             ("click @e1", json!({"ref": "@e1"})),
-            ("click 10,20 --button right --modifiers shift", json!({"x": 10.0, "y": 20.0, "button": "right", "modifiers": ["shift"]})),
+            (
+                "click 10,20 --button right --modifiers shift",
+                json!({"x": 10.0, "y": 20.0, "button": "right", "modifiers": ["shift"]}),
+            ),
             ("click #save", json!({"selector": "#save"})),
             ("type hello @e2 --submit", json!({"text": "hello", "ref": "@e2", "submit": true})),
             ("fill @e2 hello", json!({"text": "hello", "ref": "@e2"})),
             ("press Control+A", json!({"key": "Control+A"})),
-            ("press Tab --hold 2s --timeout 10s", json!({"key": "Tab", "hold_ms": 2000, "timeout_ms": 10_000})),
+            (
+                "press Tab --hold 2s --timeout 10s",
+                json!({"key": "Tab", "hold_ms": 2000, "timeout_ms": 10_000}),
+            ),
             ("scroll --dy -300", json!({"dy": -300.0})),
             ("select #size M L", json!({"selector": "#size", "values": ["M", "L"]})),
             ("drag @e1 5,6", json!({"from": {"ref": "@e1"}, "to": {"x": 5.0, "y": 6.0}})),
             ("open --deadline 30m --label-x", Value::Null),
-            ("open --deadline 30m --labels a=b --record audit", json!({"deadline_seconds": 1800, "labels": {"a": "b"}, "record": "audit"})),
+            (
+                "open --deadline 30m --labels a=b --record audit",
+                json!({"deadline_seconds": 1800, "labels": {"a": "b"}, "record": "audit"}),
+            ),
         ] {
             if expected.is_null() {
                 let words = std::iter::once("browserctl").chain(line.split(' '));

@@ -50,7 +50,7 @@ pub enum Tone {
 
 /// Colours text if the stream supports it.
 #[derive(Debug, Clone, Copy)]
-pub struct Paint(pub(crate) bool);
+pub struct Paint(pub bool);
 
 impl Paint {
     pub fn paint(self, tone: Tone, text: &str) -> String {
