@@ -104,14 +104,9 @@ impl App {
         hosts: Arc<dyn HostLink>,
     ) -> Result<App, ApiError> {
         let recordings = Recordings::start(config.recording.clone(), store.clone()).await?;
-        let sessions = Sessions::start(
-            config.clone(),
-            store.clone(),
-            audit.clone(),
-            hosts.clone(),
-            recordings.clone(),
-        )
-        .await?;
+        let sessions =
+            Sessions::start(config.clone(), store.clone(), audit.clone(), hosts.clone(), recordings.clone())
+                .await?;
         Ok(App { config, store, audit, hosts, sessions, recordings })
     }
 

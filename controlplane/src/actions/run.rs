@@ -2,9 +2,9 @@
 
 use super::parse::{self, Prepared, Request, Work};
 use super::{Pictures, Verb};
-use crate::app::{App, CallOptions, CdpTarget, FileStream};
 use crate::access::{Caller, Scope};
 use crate::actions::types::*;
+use crate::app::{App, CallOptions, CdpTarget, FileStream};
 use crate::audit::{Begun, Entry};
 use crate::error::{ApiError, ErrorCode};
 use crate::recording::NewPicture;
@@ -49,7 +49,8 @@ fn forbidden(caller: &Caller, scope: Scope) -> Result<(), ApiError> {
     if caller.may(scope) {
         return Ok(());
     }
-    let message = format!("this call needs the scope {}, which {} does not have", scope.word(), caller.name());
+    let message =
+        format!("this call needs the scope {}, which {} does not have", scope.word(), caller.name());
     Err(ApiError::new(ErrorCode::Forbidden, message))
 }
 
@@ -72,7 +73,9 @@ pub(crate) async fn call(
         options.session.as_deref().ok_or_else(|| ApiError::new(ErrorCode::BadRequest, "session_id: missing"))
     };
     match work {
-        Work::Open(wanted) => open(app, caller, verb, wanted, options.idempotency_key.as_deref(), &params).await,
+        Work::Open(wanted) => {
+            open(app, caller, verb, wanted, options.idempotency_key.as_deref(), &params).await
+        }
         Work::Close => close(app, caller, verb, session()?).await,
         // Reading the own list is no action.
         Work::List(list) => {
@@ -191,7 +194,8 @@ where
         app.recordings.check_quota()?;
     }
     let turn = until(&entered, wait, entered.live.turn(tab)).await?;
-    let begun = app.audit.begin(Entry::of(caller, verb.name, Some(entered.id()), verb.redacted(params))).await?;
+    let begun =
+        app.audit.begin(Entry::of(caller, verb.name, Some(entered.id()), verb.redacted(params))).await?;
     let result = until(&entered, wait + GRACE, work(&entered)).await;
     drop(turn);
     ended(begun, result)
@@ -234,7 +238,10 @@ fn unreachable_browser(entered: &Entered, app: &App, error: NoAnswer) -> ApiErro
 }
 
 fn malformed(error: impl std::fmt::Display) -> ApiError {
-    ApiError::new(ErrorCode::BrowserUnavailable, format!("the browser service's answer is not valid: {error}"))
+    ApiError::new(
+        ErrorCode::BrowserUnavailable,
+        format!("the browser service's answer is not valid: {error}"),
+    )
 }
 
 /// browserd's error, with its code and hint. Its texts come from a clone, so they are bounded.
@@ -248,7 +255,8 @@ fn error_of(status: StatusCode, body: &[u8]) -> ApiError {
             if code == browserd::api::error::ErrorCode::Unauthorized {
                 return malformed("it refuses the secret of its clone");
             }
-            error.message = error.message.chars().filter(|c| !c.is_control() || *c == '\n').take(4000).collect();
+            error.message =
+                error.message.chars().filter(|c| !c.is_control() || *c == '\n').take(4000).collect();
             error.hint = code.hint().to_owned();
             error.retryable = code.retryable();
             ApiError::of_browserd(error)
@@ -314,7 +322,13 @@ struct WithPicture<'a> {
 }
 
 /// Record the picture of an answer, and write into the answer where it is.
-async fn record(app: &App, live: &Live, verb: &Verb, pictures: Pictures, body: &mut Vec<u8>) -> Result<(), ApiError> {
+async fn record(
+    app: &App,
+    live: &Live,
+    verb: &Verb,
+    pictures: Pictures,
+    body: &mut Vec<u8>,
+) -> Result<(), ApiError> {
     if live.record == Record::Off {
         return Ok(());
     }
@@ -400,7 +414,13 @@ fn named(name: &str) -> Result<&'static Verb, ApiError> {
     super::verb(name).ok_or_else(|| internal(format!("there is no verb {name}")))
 }
 
-pub(crate) async fn download(app: &App, caller: &Caller, session: &str, guid: &str, delete: bool) -> Result<FileStream, ApiError> {
+pub(crate) async fn download(
+    app: &App,
+    caller: &Caller,
+    session: &str,
+    guid: &str,
+    delete: bool,
+) -> Result<FileStream, ApiError> {
     let verb = named("download")?;
     forbidden(caller, verb.scope)?;
     let wanted = json!({ "guid": guid, "delete": delete });
@@ -408,27 +428,31 @@ pub(crate) async fn download(app: &App, caller: &Caller, session: &str, guid: &s
     let Work::Download(wanted) = work else { return Err(internal("download is another verb")) };
     let entered = app.sessions.enter(caller, session).await?;
     allowed(&entered, verb)?;
-    let begun = app.audit.begin(Entry::of(caller, verb.name, Some(entered.id()), verb.redacted(&params))).await?;
+    let begun =
+        app.audit.begin(Entry::of(caller, verb.name, Some(entered.id()), verb.redacted(&params))).await?;
     let (file, reply) = match until(&entered, DEFAULT_TIMEOUT, fetch(&entered, &wanted)).await {
         Ok(fetched) => fetched,
         Err(error) => return ended(begun, Err(error)),
     };
     // The outcome is written when the last byte was sent, and `cancelled` if the reader goes away before.
-    let content = futures_util::stream::unfold((reply.stream(), Some((begun, entered))), |(mut bytes, used)| async move {
-        let (begun, entered) = used?;
-        match bytes.next().await {
-            Some(Ok(part)) => Some((Ok(part), (bytes, Some((begun, entered))))),
-            Some(Err(error)) => {
-                let error = malformed(error);
-                begun.end(Err(&error));
-                Some((Err(error), (bytes, None)))
+    let content = futures_util::stream::unfold(
+        (reply.stream(), Some((begun, entered))),
+        |(mut bytes, used)| async move {
+            let (begun, entered) = used?;
+            match bytes.next().await {
+                Some(Ok(part)) => Some((Ok(part), (bytes, Some((begun, entered))))),
+                Some(Err(error)) => {
+                    let error = malformed(error);
+                    begun.end(Err(&error));
+                    Some((Err(error), (bytes, None)))
+                }
+                None => {
+                    begun.end(Ok(()));
+                    None
+                }
             }
-            None => {
-                begun.end(Ok(()));
-                None
-            }
-        }
-    });
+        },
+    );
     Ok(FileStream { name: file.name, mime_type: file.mime_type, bytes: file.bytes, content: content.boxed() })
 }
 
@@ -458,7 +482,11 @@ pub(crate) async fn cdp(app: &App, caller: &Caller, session: &str) -> Result<Cdp
     let begun = app.audit.begin(Entry::of(caller, "cdp", Some(entered.id()), json!({}))).await?;
     let place = {
         let place = entered.live.place();
-        place.browser.as_ref().map(|browser| browser.address).zip(place.cdp_path.as_ref().map(|path| path.0.clone()))
+        place
+            .browser
+            .as_ref()
+            .map(|browser| browser.address)
+            .zip(place.cdp_path.as_ref().map(|path| path.0.clone()))
     };
     match place {
         Some((address, path)) => Ok(CdpTarget::new(address, path, entered, begun)),

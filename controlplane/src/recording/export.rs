@@ -41,7 +41,12 @@ pub(super) async fn export(
     let frames = recordings.0.store.frames(&recording.session).await?;
     let mut moments: Vec<(i64, Moment)> =
         frames.into_iter().map(|frame| (frame.captured_at, Moment::Saw(frame))).collect();
-    moments.extend(actions(recordings, &recording).await?.into_iter().map(|(row, outcome)| (row.at, Moment::Did(row, outcome))));
+    moments.extend(
+        actions(recordings, &recording)
+            .await?
+            .into_iter()
+            .map(|(row, outcome)| (row.at, Moment::Did(row, outcome))),
+    );
     moments.sort_by_key(|(at, _)| *at);
     let head = head(&recording);
     let start = recording.first_at.min(moments.first().map_or(recording.first_at, |(at, _)| *at));
@@ -62,7 +67,10 @@ pub(super) async fn export(
 }
 
 /// What was done in the session, with the outcomes.
-async fn actions(recordings: &Recordings, recording: &RecordingRow) -> Result<Vec<(AuditRow, Option<String>)>, ApiError> {
+async fn actions(
+    recordings: &Recordings,
+    recording: &RecordingRow,
+) -> Result<Vec<(AuditRow, Option<String>)>, ApiError> {
     let (mut begun, mut outcomes) = (Vec::new(), HashMap::new());
     let mut after_seq = 0;
     loop {
@@ -85,10 +93,13 @@ async fn actions(recordings: &Recordings, recording: &RecordingRow) -> Result<Ve
             break;
         }
     }
-    Ok(begun.into_iter().map(|row| {
-        let outcome = outcomes.remove(&row.call).flatten();
-        (row, outcome)
-    }).collect())
+    Ok(begun
+        .into_iter()
+        .map(|row| {
+            let outcome = outcomes.remove(&row.call).flatten();
+            (row, outcome)
+        })
+        .collect())
 }
 
 fn escape(text: &str) -> String {
@@ -145,11 +156,15 @@ fn action(row: &AuditRow, outcome: Option<&str>, after: &str) -> String {
 async fn picture(recordings: &Recordings, recording: &RecordingRow, frame: &FrameRow, after: &str) -> String {
     let at = rfc3339(frame.captured_at);
     let (number, verb) = (frame.number, escape(&frame.verb));
-    let head = format!("<li class=\"picture\" id=\"p{number}\"><time datetime=\"{at}\">{after}</time>{number}: {verb}, {at}");
+    let head = format!(
+        "<li class=\"picture\" id=\"p{number}\"><time datetime=\"{at}\">{after}</time>{number}: {verb}, {at}"
+    );
     match recordings.picture(&recording.tenant, &recording.session, frame).await {
         Ok(bytes) => {
             let (width, height, kind) = (frame.width, frame.height, media_type(&frame.format));
-            let mut html = format!("{head}<img width=\"{width}\" height=\"{height}\" alt=\"{number}\" src=\"data:{kind};base64,");
+            let mut html = format!(
+                "{head}<img width=\"{width}\" height=\"{height}\" alt=\"{number}\" src=\"data:{kind};base64,"
+            );
             STANDARD.encode_string(&bytes, &mut html);
             html.push_str("\"></li>\n");
             html

@@ -106,7 +106,6 @@ pub struct RecordingDetail {
     pub pictures: Vec<FrameView>,
 }
 
-
 /// A picture that is being recorded gives its bytes back unless it was written.
 struct Reserved<'a> {
     used: &'a AtomicU64,
@@ -123,7 +122,8 @@ impl Recordings {
     /// The recordings below the configured folder.
     pub(crate) async fn start(config: RecordingConfig, store: Store) -> Result<Self, ApiError> {
         files::make_folder(&config.folder).map_err(|error| {
-            let message = format!("cannot use the folder {} (recording.folder): {error}", config.folder.display());
+            let message =
+                format!("cannot use the folder {} (recording.folder): {error}", config.folder.display());
             ApiError::new(ErrorCode::RecordingFailed, message)
         })?;
         let used = AtomicU64::new(store.recorded_bytes().await?);
@@ -166,11 +166,13 @@ impl Recordings {
         let folder = self.folder(tenant, session);
         let last = tokio::task::spawn_blocking(move || files::last_number(&folder)).await.unwrap_or(0);
         let mut series = self.0.series.lock().expect("no panic while held");
-        let new = || Arc::new(Series {
-            last: AtomicU64::new(last),
-            writing: tokio::sync::Mutex::default(),
-            waiting: AtomicUsize::new(0),
-        });
+        let new = || {
+            Arc::new(Series {
+                last: AtomicU64::new(last),
+                writing: tokio::sync::Mutex::default(),
+                waiting: AtomicUsize::new(0),
+            })
+        };
         series.entry(session.clone()).or_insert_with(new).clone()
     }
 
@@ -190,7 +192,12 @@ impl Recordings {
     }
 
     /// Record a picture of a session with `record: transient`, in the background. The path is where it will be.
-    pub(crate) async fn save_later(&self, tenant: &TenantId, session: &SessionId, picture: NewPicture) -> Option<PathBuf> {
+    pub(crate) async fn save_later(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        picture: NewPicture,
+    ) -> Option<PathBuf> {
         let series = self.series(tenant, session).await;
         let most = self.0.config.transient_frames as usize;
         // A disk that is too slow must not fill the memory: the picture is left out, as if it had left the ring already.
@@ -267,7 +274,12 @@ impl Recordings {
         Ok(path)
     }
 
-    async fn remove_frame(&self, tenant: &TenantId, session: &SessionId, frame: &FrameRow) -> Result<(), StoreError> {
+    async fn remove_frame(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        frame: &FrameRow,
+    ) -> Result<(), StoreError> {
         let path = self.folder(tenant, session).join(format!("{}.{}", frame.number, frame.format));
         remove_file(&path);
         if self.0.store.delete_frame(session, frame.number).await? {
@@ -352,7 +364,9 @@ impl Recordings {
 
     async fn row(&self, tenant: &TenantId, session: &SessionId) -> Result<RecordingRow, ApiError> {
         let row = self.0.store.recording(session).await?.filter(|row| row.tenant == *tenant);
-        row.ok_or_else(|| ApiError::new(ErrorCode::NoSuchSession, format!("there is no recording of session {session}")))
+        row.ok_or_else(|| {
+            ApiError::new(ErrorCode::NoSuchSession, format!("there is no recording of session {session}"))
+        })
     }
 
     /// A recording with its pictures. Err is `no_such_session` if the tenant has none of this session.
@@ -383,13 +397,21 @@ impl Recordings {
         let frames = self.0.store.frames(session).await?;
         let frame = frames.iter().find(|frame| u64::try_from(frame.number) == Ok(number));
         let frame = frame.ok_or_else(|| {
-            ApiError::new(ErrorCode::NotFound, format!("the recording of session {session} has no picture {number}"))
+            ApiError::new(
+                ErrorCode::NotFound,
+                format!("the recording of session {session} has no picture {number}"),
+            )
         })?;
         let bytes = self.picture(tenant, session, frame).await?;
         Ok((media_type(&frame.format), bytes))
     }
 
-    async fn picture(&self, tenant: &TenantId, session: &SessionId, frame: &FrameRow) -> Result<Bytes, ApiError> {
+    async fn picture(
+        &self,
+        tenant: &TenantId,
+        session: &SessionId,
+        frame: &FrameRow,
+    ) -> Result<Bytes, ApiError> {
         let path = self.folder(tenant, session).join(format!("{}.{}", frame.number, frame.format));
         tokio::fs::read(&path).await.map(Bytes::from).map_err(|error| {
             ApiError::new(ErrorCode::RecordingFailed, format!("cannot read {}: {error}", path.display()))

@@ -280,7 +280,11 @@ mod tests {
         };
         let full = admission(1, 1, 0);
         let _slot = now(full.enter(&tenant("a"), until()).unwrap());
-        check(full.enter(&tenant("a"), until()).unwrap_err(), ErrorCode::TenantSessions, "limits.sessions_per_tenant");
+        check(
+            full.enter(&tenant("a"), until()).unwrap_err(),
+            ErrorCode::TenantSessions,
+            "limits.sessions_per_tenant",
+        );
         check(full.enter(&tenant("b"), until()).unwrap_err(), ErrorCode::HostSessions, "limits.sessions");
 
         let short = admission(1, 1, 1);
@@ -292,7 +296,11 @@ mod tests {
         let greedy = admission(1, 1, 100);
         let _slot = now(greedy.enter(&tenant("a"), until()).unwrap());
         let _one = greedy.enter(&tenant("a"), until()).unwrap();
-        check(greedy.enter(&tenant("a"), until()).unwrap_err(), ErrorCode::QueueFull, "limits.sessions_per_tenant");
+        check(
+            greedy.enter(&tenant("a"), until()).unwrap_err(),
+            ErrorCode::QueueFull,
+            "limits.sessions_per_tenant",
+        );
         assert!(greedy.enter(&tenant("b"), until()).is_ok(), "another tenant still has room");
     }
 

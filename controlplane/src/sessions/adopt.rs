@@ -63,7 +63,8 @@ impl Sessions {
             _ => None,
         };
         // Nobody waits for an open of an earlier run, and a close that was begun goes on.
-        let phase = if row.state == "open" && clone.is_some() { Phase::Finding } else { Phase::Closing("restart") };
+        let phase =
+            if row.state == "open" && clone.is_some() { Phase::Finding } else { Phase::Closing("restart") };
         let calls = self.0.config.limits.calls_per_session as usize;
         let live = Live::new(row, phase, false, calls);
         {

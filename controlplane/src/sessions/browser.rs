@@ -30,7 +30,9 @@ pub(crate) fn whole(bytes: Bytes) -> RequestBody {
 }
 
 /// A body that arrives in parts.
-pub(crate) fn parts<E: Into<BoxError> + 'static>(stream: BoxStream<'static, Result<Bytes, E>>) -> RequestBody {
+pub(crate) fn parts<E: Into<BoxError> + 'static>(
+    stream: BoxStream<'static, Result<Bytes, E>>,
+) -> RequestBody {
     BodyExt::boxed_unsync(StreamBody::new(stream.map(|part| part.map(Frame::data).map_err(Into::into))))
 }
 

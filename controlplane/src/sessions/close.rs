@@ -38,7 +38,9 @@ impl Sessions {
                 Ok(ClosedSession { closed_at: rfc3339(*at), close_reason: reason.clone() })
             }
             _ => {
-                let message = format!("hostd does not answer; session {id} is unusable and is closed when hostd answers");
+                let message = format!(
+                    "hostd does not answer; session {id} is unusable and is closed when hostd answers"
+                );
                 Err(ApiError::new(ErrorCode::HostUnavailable, message).retry_after(Duration::from_secs(5)))
             }
         }
@@ -73,7 +75,8 @@ impl Sessions {
             let watched = live.clone();
             tokio::spawn(async move {
                 let begun = audit.begin_always(entry).await;
-                let _ = watched.phase.subscribe().wait_for(|phase| matches!(phase, Phase::Closed { .. })).await;
+                let _ =
+                    watched.phase.subscribe().wait_for(|phase| matches!(phase, Phase::Closed { .. })).await;
                 begun.end(Ok(()));
             });
         }

@@ -211,21 +211,28 @@ impl Live {
         let pending = self.pending.fetch_add(1, Ordering::Relaxed);
         let guard = Pending(&self.pending);
         if pending >= self.most_pending {
-            let message =
-                format!("{pending} calls of session {} are running or waiting (limits.calls_per_session)", self.id);
+            let message = format!(
+                "{pending} calls of session {} are running or waiting (limits.calls_per_session)",
+                self.id
+            );
             return Err(ApiError::new(ErrorCode::SessionCalls, message).retry_after(Duration::from_secs(1)));
         }
         // The tab comes first: calls that wait for it take no place from calls of other tabs.
         let tab = match tab {
             None => None,
             Some(tab) => {
-                let lock = self.tabs.lock().expect("no panic while held").entry(tab.to_owned()).or_default().clone();
+                let lock =
+                    self.tabs.lock().expect("no panic while held").entry(tab.to_owned()).or_default().clone();
                 let mut turn = TabTurn { live: self, tab: tab.to_owned(), guard: None };
                 turn.guard = Some(lock.lock_owned().await);
                 Some(turn)
             }
         };
-        let call = self.calls.acquire().await.map_err(|_| ApiError::new(ErrorCode::Internal, "the limit is gone"))?;
+        let call = self
+            .calls
+            .acquire()
+            .await
+            .map_err(|_| ApiError::new(ErrorCode::Internal, "the limit is gone"))?;
         Ok(Turn { _pending: guard, _call: call, _tab: tab })
     }
 }
@@ -301,9 +308,8 @@ impl Drop for Opener {
             return;
         }
         let (sessions, live) = (self.sessions.clone(), self.live.clone());
-        let abandoned = move || {
-            live.openers.load(Ordering::Acquire) == 0 && !live.delivered.load(Ordering::Acquire)
-        };
+        let abandoned =
+            move || live.openers.load(Ordering::Acquire) == 0 && !live.delivered.load(Ordering::Acquire);
         let live = self.live.clone();
         match live.keyed {
             false => sessions.begin_close(&live, "abandoned"),

@@ -128,7 +128,6 @@ pub struct SessionView {
     pub close_reason: Option<String>,
 }
 
-
 /// Reads an enum from its word in the database.
 pub(crate) fn word_of<T: DeserializeOwned>(word: &str) -> Option<T> {
     serde_json::from_value(serde_json::Value::String(word.to_owned())).ok()
@@ -222,7 +221,11 @@ impl Sessions {
         let session: SessionId = id.parse().map_err(|_| Self::no_such(id))?;
         let found = self.lock().get(&session).cloned();
         if let Some(live) = found {
-            return if Self::visible(caller, &live.tenant, &live.owner) { Ok(Ok(live)) } else { Err(Self::no_such(id)) };
+            return if Self::visible(caller, &live.tenant, &live.owner) {
+                Ok(Ok(live))
+            } else {
+                Err(Self::no_such(id))
+            };
         }
         match self.0.store.session(&session).await? {
             Some(row) if Self::visible(caller, &row.tenant, &row.owner) => Ok(Err(row)),
@@ -254,16 +257,21 @@ impl Sessions {
         match phase {
             Phase::Open => Ok(entered),
             Phase::Opening => {
-                let error = ApiError::new(ErrorCode::BrowserUnavailable, format!("session {id} is still being opened"));
+                let error = ApiError::new(
+                    ErrorCode::BrowserUnavailable,
+                    format!("session {id} is still being opened"),
+                );
                 Err(error.retry_after(Duration::from_secs(1)))
             }
             Phase::Finding => {
-                let message = format!("hostd has not answered since the service was started; session {id} is kept");
+                let message =
+                    format!("hostd has not answered since the service was started; session {id} is kept");
                 Err(ApiError::new(ErrorCode::HostUnavailable, message).retry_after(Duration::from_secs(1)))
             }
-            Phase::Closing(reason) => {
-                Err(ApiError::new(ErrorCode::SessionClosing, format!("session {id} is being closed ({reason})")))
-            }
+            Phase::Closing(reason) => Err(ApiError::new(
+                ErrorCode::SessionClosing,
+                format!("session {id} is being closed ({reason})"),
+            )),
             Phase::Closed { reason, .. } => Err(closed(&live.id, &reason)),
         }
     }
@@ -279,7 +287,11 @@ impl Sessions {
         let owner = (!caller.scopes.contains(&Scope::Admin)).then(|| caller.name());
         let filter = SessionFilter { tenant: caller.tenant.clone(), owner, open_only: !all, limit, before };
         let rows = self.0.store.sessions(&filter).await?;
-        Ok(rows.into_iter().map(|row| self.view(row)).filter(|view| all || view.state != SessionState::Closed).collect())
+        Ok(rows
+            .into_iter()
+            .map(|row| self.view(row))
+            .filter(|view| all || view.state != SessionState::Closed)
+            .collect())
     }
 
     /// A session, also one that has ended.

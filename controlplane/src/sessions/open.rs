@@ -39,8 +39,10 @@ impl Sessions {
             return Err(ApiError::new(ErrorCode::GrantRequired, message));
         }
         if !wanted.domains.is_empty() {
-            return Err(bad("domains: only with credential_mode operator; a clean session has no logins and reaches every \
-                            public host"));
+            return Err(bad(
+                "domains: only with credential_mode operator; a clean session has no logins and reaches every \
+                            public host",
+            ));
         }
         if wanted.domains.len() > MAX_DOMAINS {
             return Err(bad(format!("domains: at most {MAX_DOMAINS}")));
@@ -50,7 +52,9 @@ impl Sessions {
         }
         for (name, value) in &wanted.labels {
             if name.is_empty() || name.len() > MAX_LABEL || value.len() > MAX_LABEL {
-                return Err(bad(format!("labels: names have 1 to {MAX_LABEL} bytes, texts at most {MAX_LABEL}")));
+                return Err(bad(format!(
+                    "labels: names have 1 to {MAX_LABEL} bytes, texts at most {MAX_LABEL}"
+                )));
             }
             if name.chars().chain(value.chars()).any(char::is_control) {
                 return Err(bad("labels: no control characters"));
@@ -59,12 +63,19 @@ impl Sessions {
         let seconds = |name: &str, asked: Option<u64>, default: u64, most: u64| match asked {
             None => Ok(Duration::from_secs(default.min(most))),
             Some(seconds) if seconds < MIN_SECONDS => Err(bad(format!("{name}: at least {MIN_SECONDS}"))),
-            Some(seconds) if seconds > most => Err(bad(format!("{name}: at most {most} (sessions.max_{name})"))),
+            Some(seconds) if seconds > most => {
+                Err(bad(format!("{name}: at most {most} (sessions.max_{name})")))
+            }
             Some(seconds) => Ok(Duration::from_secs(seconds)),
         };
-        let deadline =
-            seconds("deadline_seconds", wanted.deadline_seconds, limits.deadline_seconds, limits.max_deadline_seconds)?;
-        let idle = seconds("idle_seconds", wanted.idle_seconds, limits.idle_seconds, limits.max_idle_seconds)?;
+        let deadline = seconds(
+            "deadline_seconds",
+            wanted.deadline_seconds,
+            limits.deadline_seconds,
+            limits.max_deadline_seconds,
+        )?;
+        let idle =
+            seconds("idle_seconds", wanted.idle_seconds, limits.idle_seconds, limits.max_idle_seconds)?;
         Ok((deadline, idle))
     }
 
@@ -98,14 +109,18 @@ impl Sessions {
         let hash = Sha256::digest(serde_json::to_vec(&wanted).unwrap_or_default());
         let key = idempotency_key.map(|key| (key, hash.as_slice()));
         // In the table before the row is in the database, so that a row never exists without its session.
-        let live = Live::new(row, Phase::Opening, key.is_some(), self.0.config.limits.calls_per_session as usize);
+        let live =
+            Live::new(row, Phase::Opening, key.is_some(), self.0.config.limits.calls_per_session as usize);
         self.lock().insert(live.id.clone(), live.clone());
         let opener = Opener::new(self, &live);
         let sessions = self.clone();
         let key = key.map(|(key, hash)| (key.to_owned(), hash.to_owned()));
         // In a task of its own: a caller that goes away must not stop half way.
         let begun = tokio::spawn(async move { sessions.insert(live, admitted, key, until).await });
-        match begun.await.unwrap_or_else(|panic| Err(ApiError::new(ErrorCode::Internal, panic.to_string())))? {
+        match begun
+            .await
+            .unwrap_or_else(|panic| Err(ApiError::new(ErrorCode::Internal, panic.to_string())))?
+        {
             None => Self::opened(opener).await,
             Some(existing) => {
                 // This session was never opened: the other one is the caller's.
@@ -120,7 +135,9 @@ impl Sessions {
         self.0.rate.check_key(tenant).map_err(|not_until| {
             let wait = not_until.wait_time_from(DefaultClock::default().now());
             let limit = self.0.config.limits.opens_per_minute;
-            let message = format!("tenant {tenant} opens more than {limit} sessions per minute (limits.opens_per_minute)");
+            let message = format!(
+                "tenant {tenant} opens more than {limit} sessions per minute (limits.opens_per_minute)"
+            );
             ApiError::new(ErrorCode::OpenRate, message).retry_after(wait)
         })
     }
@@ -270,7 +287,9 @@ impl Sessions {
     }
 
     async fn fail_open(&self, live: &Arc<Live>, clone: Option<SessionClone>, error: ApiError) {
-        if live.keyed && let Err(error) = self.0.store.forget_idempotency(&live.id).await {
+        if live.keyed
+            && let Err(error) = self.0.store.forget_idempotency(&live.id).await
+        {
             tracing::warn!(session = %live.id, %error, "cannot forget the idempotency key of an open that failed");
         }
         if let Some(clone) = clone {
@@ -289,7 +308,11 @@ impl Sessions {
     /// The row may or may not be in the database.
     fn end_unopened(&self, live: &Arc<Live>, error: ApiError) {
         self.later(live, time::now(), "open_failed");
-        live.phase.send_replace(Phase::Closed { at: time::now(), reason: "open_failed".into(), error: Some(error) });
+        live.phase.send_replace(Phase::Closed {
+            at: time::now(),
+            reason: "open_failed".into(),
+            error: Some(error),
+        });
     }
 
     /// Wait until the session is open.
