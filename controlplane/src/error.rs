@@ -81,6 +81,8 @@ codes! {
     OpenRate "open_rate", TOO_MANY_REQUESTS, retry true, exit 5, "Open sessions more slowly; see limits.opens_per_minute.";
     /// Calls arrive too often.
     CallRate "call_rate", TOO_MANY_REQUESTS, retry true, exit 5, "Call more slowly; see limits.calls_per_second.";
+    /// Too many calls of one session are running or waiting.
+    SessionCalls "session_calls", TOO_MANY_REQUESTS, retry true, exit 5, "Wait for the answers of earlier calls; see limits.calls_per_session.";
     /// The idempotency key was used with other parameters.
     IdempotencyConflict "idempotency_conflict", CONFLICT, retry false, exit 1, "Use a new Idempotency-Key for a new request.";
     /// The database does not answer.

@@ -63,6 +63,7 @@ impl fmt::Debug for Token {
 #[derive(Debug, Clone)]
 pub struct Keys {
     store: Store,
+    cache_time: Duration,
     cache: Arc<Mutex<Cache>>,
 }
 
@@ -76,7 +77,12 @@ struct Cache {
 impl Keys {
     /// The keys in this store.
     pub fn new(store: Store) -> Self {
-        Self { store, cache: Arc::default() }
+        Self::with_cache_time(store, CACHE_TIME)
+    }
+
+    /// The same, believing a key for another time without a look into the database.
+    pub fn with_cache_time(store: Store, cache_time: Duration) -> Self {
+        Self { store, cache_time, cache: Arc::default() }
     }
 
     /// Issue a key. The token cannot be had again.
@@ -161,7 +167,7 @@ impl Keys {
         let revocations = {
             let cache = self.lock();
             if let Some((read, row)) = cache.rows.get(id)
-                && read.elapsed() < CACHE_TIME
+                && read.elapsed() < self.cache_time
             {
                 return Ok(Some(row.clone()));
             }

@@ -146,12 +146,12 @@ pub async fn verify(
     let path = heads_file.to_owned();
     let in_file = tokio::task::spawn_blocking(move || heads::read(&path)).await;
     let in_file = match in_file {
-        Ok(Ok(content)) => content,
+        Ok(Ok(heads)) => heads,
         Ok(Err(error)) => return Err(file_error(heads_file, error.to_string())),
         Err(error) => return Err(file_error(heads_file, error.to_string())),
     };
     let in_database = store.checkpoints().await?;
-    let heads = signed_heads(&mut report, own_key, in_file.heads, in_database);
+    let heads = signed_heads(&mut report, own_key, in_file, in_database);
     let mut expected = heads.iter().peekable();
 
     let mut last = AuditHead { seq: 0, hash: [0; 32] };
