@@ -1,7 +1,8 @@
 //! Starts and stops the service. Everything that can be checked is checked first.
 
 use super::Surface;
-use super::http::{self, serve};
+use super::http;
+use super::http::serve::{Door, Server};
 use crate::access::Access;
 use crate::access::keys::Keys;
 use crate::app::App;
@@ -109,12 +110,11 @@ impl Service {
         let surface = Arc::new(Surface::new(app, access, http_address));
         let router = http::router(surface.clone());
         let (tasks, accepting) = (TaskTracker::new(), CancellationToken::new());
-        let shared = || (surface.clone(), router.clone(), accepting.clone(), tasks.clone());
-        let (one, two, three, four) = shared();
-        tokio::spawn(serve::unix(one, two, socket, three, four));
+        let server =
+            Server { surface: surface.clone(), router, stop: accepting.clone(), tasks: tasks.clone() };
+        tokio::spawn(server.clone().serve(Door::Unix(socket)));
         if let Some(listener) = http {
-            let (one, two, three, four) = shared();
-            tokio::spawn(serve::tcp(one, two, listener, three, four));
+            tokio::spawn(server.serve(Door::Tcp(listener)));
         }
         Ok(Self { surface, tasks, accepting, _instance: instance })
     }

@@ -7,6 +7,7 @@ use crate::error::{ApiError, ErrorCode};
 use crate::surfaces::Surface;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -21,25 +22,25 @@ const ADDRESSES: &str = "/cdp/";
 /// The name of a request in the log, also in the answer's header.
 const REQUEST_ID: &str = "x-request-id";
 
-pub(super) async fn guard(State(surface): State<Arc<Surface>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(surface): State<Arc<Surface>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = uuid::Uuid::new_v4().simple().to_string();
-    let method = request.method().clone();
+    let (mut parts, body) = request.into_parts();
+    let method = parts.method.clone();
     // The pattern, not the path: paths contain session ids and addresses.
-    let route =
-        request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or("(none)").to_owned();
+    let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or("(none)").to_owned();
     let mut caller = None;
-    let outcome = match admit(&surface, &request).await {
+    let outcome = match admit(&surface, &parts).await {
         Ok(Some(who)) => {
             caller = Some(who.name());
-            request.extensions_mut().insert(who);
+            parts.extensions.insert(who);
             Ok(())
         }
         Ok(None) => Ok(()),
         Err(error) => Err(error),
     };
     let mut response = match outcome {
-        Ok(()) => next.run(request).await,
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
         Err(error) => {
             let mut response = error.into_response();
             // The body was not read, and whoever guesses needs a connection for each guess.
@@ -67,29 +68,29 @@ pub(super) async fn guard(State(surface): State<Arc<Surface>>, mut request: Requ
 }
 
 /// The caller, or none for a public path.
-async fn admit(surface: &Surface, request: &Request) -> Result<Option<Caller>, ApiError> {
+async fn admit(surface: &Surface, request: &Parts) -> Result<Option<Caller>, ApiError> {
     let connection = request
-        .extensions()
+        .extensions
         .get::<Connection>()
         .ok_or_else(|| ApiError::new(ErrorCode::Internal, "a request without a connection"))?;
     check_framing(request)?;
-    check_not_a_page(request.headers(), connection, &surface.app.config.http.allowed_hosts)?;
+    check_not_a_page(&request.headers, connection, &surface.app.config.http.allowed_hosts)?;
     if surface.stopping() {
         return Err(ApiError::new(ErrorCode::ShuttingDown, "the service is stopping")
             .retry_after(std::time::Duration::from_secs(2)));
     }
-    let path = request.uri().path();
+    let path = request.uri.path();
     if PUBLIC.contains(&path) || path.starts_with(ADDRESSES) {
         return Ok(None);
     }
-    let caller = authenticate(&surface.access, request.headers(), connection).await?;
+    let caller = authenticate(&surface.access, &request.headers, connection).await?;
     surface.access.admit(&caller)?;
     Ok(Some(caller))
 }
 
 /// Refuses what a proxy in front of the service could read differently.
-fn check_framing(request: &Request) -> Result<(), ApiError> {
-    let headers = request.headers();
+fn check_framing(request: &Parts) -> Result<(), ApiError> {
+    let headers = &request.headers;
     let bad = |what: &str| Err(ApiError::new(ErrorCode::BadRequest, what));
     let lengths = headers.get_all(CONTENT_LENGTH).iter().count();
     let encodings = headers.get_all(TRANSFER_ENCODING).iter().count();
@@ -99,10 +100,10 @@ fn check_framing(request: &Request) -> Result<(), ApiError> {
     if lengths > 1 || encodings > 1 {
         return bad("the request has a repeated Content-Length or Transfer-Encoding");
     }
-    if encodings > 0 && request.version() == Version::HTTP_10 {
+    if encodings > 0 && request.version == Version::HTTP_10 {
         return bad("a request of HTTP/1.0 has no Transfer-Encoding");
     }
-    if request.uri().authority().is_some() {
+    if request.uri.authority().is_some() {
         return bad("the request line has an absolute URL: this is not a proxy");
     }
     Ok(())

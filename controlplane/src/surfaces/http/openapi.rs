@@ -2,7 +2,7 @@
 
 use super::admin::{Answer, ServiceCall, service_calls};
 use super::answers;
-use super::verbs::{DOWNLOAD, FILES, FileName, success};
+use super::verbs::{DOWNLOAD, DownloadQuery, FILES, FileName, success};
 use crate::access::Scope;
 use crate::actions::{Verb, verb, verbs};
 use crate::error::{ErrorBody, ErrorCode};
@@ -185,7 +185,7 @@ fn streams(types: &mut Types) -> Vec<(&'static str, Method, Value)> {
         verb("put_file").map_or_else(|| json!({ "type": "object" }), |verb| types.add((verb.result)()));
     answer(&mut upload, StatusCode::OK, "application/json", result);
     let mut file = operation("download_file", "Read the bytes of a finished download", Some(Scope::Files));
-    parameters(&mut file, DOWNLOAD, &Method::GET, json!({}), types);
+    parameters(&mut file, DOWNLOAD, &Method::GET, schemars::schema_for!(DownloadQuery).to_value(), types);
     answer(&mut file, StatusCode::OK, "application/octet-stream", bytes());
     let path = "/v1/sessions/{session_id}/cdp";
     let mut cdp = operation("cdp", "Raw CDP of a session: a WebSocket", Some(Scope::Cdp));

@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -74,95 +75,94 @@ impl Connection {
     }
 }
 
-/// What the connections of one listener share.
-#[derive(Debug, Clone)]
-struct Door {
-    surface: Arc<Surface>,
-    router: Router,
-    free: Arc<Semaphore>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
+/// A listener.
+#[derive(Debug)]
+pub enum Door {
+    /// For local users: the peer's credentials are the login.
+    Unix(hostd::server::listener::Listener),
+    /// For holders of keys.
+    Tcp(TcpListener),
 }
 
-/// Accept connections of local users until the token is cancelled.
-pub async fn unix(
-    surface: Arc<Surface>,
-    router: Router,
-    listener: hostd::server::listener::Listener,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-) {
-    let door = Door::new(surface, router, stop, tasks);
-    let users = Arc::new(Users {
-        most: door.surface.app.config.http.max_connections.div_ceil(2),
-        open: Mutex::default(),
-    });
-    loop {
-        let Some((permit, stream)) = door.next(async || listener.accept().await).await else { return };
+impl Door {
+    async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+        match self {
+            Door::Unix(listener) => Ok((Either::Left(listener.accept().await?), None)),
+            Door::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // Without Nagle's algorithm, small answers are sent at once.
+                let _ = stream.set_nodelay(true);
+                Ok((Either::Right(stream), Some(address)))
+            }
+        }
+    }
+}
+
+/// What the connections of all listeners share.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// The surfaces.
+    pub surface: Arc<Surface>,
+    /// The routes.
+    pub router: Router,
+    /// Cancelled to stop accepting: running requests end.
+    pub stop: CancellationToken,
+    /// The open connections.
+    pub tasks: TaskTracker,
+}
+
+impl Server {
+    /// Accept connections until the service stops. Each listener has its own limit of connections.
+    pub async fn serve(self, door: Door) {
+        let most = self.surface.app.config.http.max_connections;
+        let free = Arc::new(Semaphore::new(most));
+        // One user cannot take every connection.
+        let users = Arc::new(Users { most: most.div_ceil(2), open: Mutex::default() });
+        loop {
+            let accepted = async {
+                let permit = free.clone().acquire_owned().await.expect("never closed");
+                door.accept().await.map(|accepted| (permit, accepted))
+            };
+            let accepted = tokio::select! {
+                () = self.stop.cancelled() => return,
+                accepted = accepted => accepted,
+            };
+            match accepted {
+                Ok((permit, (socket, address))) => self.admit(socket, address, permit, &users),
+                Err(error) => {
+                    // For example, no free descriptor: retry after a pause.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn admit(
+        &self,
+        socket: Socket,
+        address: Option<SocketAddr>,
+        permit: OwnedSemaphorePermit,
+        users: &Arc<Users>,
+    ) {
+        let stream = match (&socket, address) {
+            (_, Some(address)) => return self.spawn(socket, Connection::remote(address), (permit, None)),
+            (Either::Left(stream), None) => stream,
+            (Either::Right(_), None) => return,
+        };
         let peer = match hostd::platform::peer(stream.as_fd()) {
             Ok(peer) => peer,
             Err(error) => {
                 tracing::warn!(%error, "the credentials of a connection cannot be read");
-                continue;
+                return;
             }
         };
-        // One user cannot take every connection.
         let Some(place) = users.clone().enter(peer.uid) else {
             tracing::debug!(uid = peer.uid, "a user has too many connections");
-            continue;
-        };
-        let connection = Connection::local(door.surface.access.peer(&peer));
-        door.spawn(Either::Left(stream), connection, (permit, Some(place)));
-    }
-}
-
-/// Accept connections of key holders until the token is cancelled.
-pub async fn tcp(
-    surface: Arc<Surface>,
-    router: Router,
-    listener: TcpListener,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-) {
-    let door = Door::new(surface, router, stop, tasks);
-    loop {
-        let Some((permit, (stream, address))) = door.next(async || listener.accept().await).await else {
             return;
         };
-        // Without Nagle's algorithm, small answers are sent at once.
-        let _ = stream.set_nodelay(true);
-        door.spawn(Either::Right(stream), Connection::remote(address), (permit, None));
-    }
-}
-
-impl Door {
-    fn new(surface: Arc<Surface>, router: Router, stop: CancellationToken, tasks: TaskTracker) -> Self {
-        let free = Arc::new(Semaphore::new(surface.app.config.http.max_connections));
-        Self { surface, router, free, stop, tasks }
-    }
-
-    /// The next connection, when there is room for one. None: the service stops.
-    async fn next<T>(
-        &self,
-        accept: impl AsyncFn() -> std::io::Result<T>,
-    ) -> Option<(OwnedSemaphorePermit, T)> {
-        loop {
-            let accepted = async {
-                let permit = self.free.clone().acquire_owned().await.expect("never closed");
-                accept().await.map(|stream| (permit, stream))
-            };
-            tokio::select! {
-                () = self.stop.cancelled() => return None,
-                accepted = accepted => match accepted {
-                    Ok(accepted) => return Some(accepted),
-                    Err(error) => {
-                        // For example, no free descriptor: retry after a pause.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                }
-            }
-        }
+        let connection = Connection::local(self.surface.access.peer(&peer));
+        self.spawn(socket, connection, (permit, Some(place)));
     }
 
     fn spawn(&self, socket: Socket, connection: Connection, place: (OwnedSemaphorePermit, Option<Place>)) {

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use futures_util::StreamExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const MAX_IDEMPOTENCY_KEY: usize = 200;
@@ -90,13 +91,22 @@ async fn put_file(State(surface): State<Arc<Surface>>, request: Request) -> Resu
     Ok(answers::raw(StatusCode::OK, result))
 }
 
+/// The query of a download.
+#[derive(Debug, Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct DownloadQuery {
+    /// Remove the file from the session when all of it was sent.
+    delete: bool,
+}
+
 async fn download(State(surface): State<Arc<Surface>>, request: Request) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
     let caller = caller(&parts)?;
     let mut path = params::path(&mut parts).await?;
     let (session, guid) =
         (path.remove("session_id").unwrap_or_default(), path.remove("guid").unwrap_or_default());
-    let file = surface.app.download(&caller, &session, &guid).await?;
+    let query = params::query::<DownloadQuery>(&mut parts).await?;
+    let file = surface.app.download(&caller, &session, &guid, query.delete).await?;
     // The type and the name come from a site: the bytes are never shown as what the site says they are.
     let mut response =
         answers::bytes(StatusCode::OK, "application/octet-stream", Body::from_stream(file.content));

@@ -181,7 +181,7 @@ impl Relays {
     }
 
     /// Wait until every connection has ended.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
