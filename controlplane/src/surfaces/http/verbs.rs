@@ -84,9 +84,14 @@ async fn put_file(State(surface): State<Arc<Surface>>, request: Request) -> Resu
     let mut path = params::path(&mut parts).await?;
     let session = path.remove("session_id").unwrap_or_default();
     let query = params::query::<FileName>(&mut parts).await?;
-    let content = body
-        .into_data_stream()
-        .map(|chunk| chunk.map_err(|_| ApiError::new(ErrorCode::BadRequest, "the body is incomplete")));
+    let slowest = Duration::from_secs(surface.app.config.http.client_timeout_seconds);
+    let content = futures_util::stream::unfold(body.into_data_stream(), move |mut body| async move {
+        let chunk = match tokio::time::timeout(slowest, body.next()).await {
+            Ok(chunk) => chunk?.map_err(|_| ApiError::new(ErrorCode::BadRequest, "the body is incomplete")),
+            Err(_) => Err(ApiError::new(ErrorCode::RequestTimeout, "the body did not arrive in time")),
+        };
+        Some((chunk, body))
+    });
     let result = surface.app.put_file(&caller, &session, &query.name, content.boxed()).await?;
     Ok(answers::raw(StatusCode::OK, result))
 }

@@ -50,6 +50,12 @@ pub struct CdpAddress {
     pub expires_at: String,
 }
 
+impl std::fmt::Debug for CdpAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CdpAddress").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug)]
 struct Ticket {
     caller: Caller,
