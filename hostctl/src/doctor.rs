@@ -3,13 +3,13 @@
 use crate::args::DoctorArgs;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
-use crate::text::{Tone, clean};
 use hostd::api::{ErrorCode, Finding, Severity, StatusParams, StatusResult};
 use hostd::config::Config;
 use serde_json::json;
 use settings::Settings as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use terminal::text::{Tone, clean};
 
 pub(crate) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Result<CommandOutput, Failure> {
     let mut findings = Vec::new();

@@ -2,10 +2,10 @@
 
 use crate::args::{TemplateArgs, TemplateCommand};
 use crate::output::{CommandOutput, Failure, Output};
-use crate::text::{Table, Tone, clean};
 use hostd::api::ErrorCode;
 use hostd::host::{HostError, HostErrorKind, chain, templates};
 use serde_json::json;
+use terminal::text::{Table, Tone, clean};
 
 pub(crate) async fn run(output: &Output, args: TemplateArgs) -> Result<CommandOutput, Failure> {
     let config = settings::load::<hostd::config::Config>(args.config.as_deref(), std::iter::empty(), &[])
