@@ -18,6 +18,7 @@ mod program;
 mod secret;
 mod server;
 mod sys;
+mod transfer;
 
 pub use api::error::with_causes;
 pub use config::Config;

@@ -1,17 +1,20 @@
 //! Applies CDP events to the state of the browser: tabs, downloads, dialogs, raw clients.
 
 use super::INTERNAL_TIMEOUT;
+use super::actions::upload::FileChooser;
 use super::event_log::{Continuity, event};
 use super::page_log::{PageLog, now_ms, plain_url, shorten};
 use super::relay::Relays;
 use super::tab::{RemoteFrame, Tab, TabRef};
 use crate::api::types::{BrowserEvent, DialogInfo, Download, EventKind, RecentDialog};
-use crate::cdp::{Connection, Event, Session};
+use crate::cdp::{CdpError, Connection, Event, Session};
 use crate::presentation::Overrides;
+use crate::transfer::mime_type;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use tokio::sync::watch;
 
@@ -31,11 +34,17 @@ pub(super) struct BrowserState {
     pub(super) tabs: Mutex<Tabs>,
     pub(super) tabs_changed: watch::Sender<u64>,
     pub(super) downloads: Mutex<VecDeque<Download>>,
+    /// Where Chromium puts them.
+    pub(super) downloads_folder: PathBuf,
+    /// Contexts that raw clients made.
+    pub(super) contexts: Mutex<Vec<String>>,
     pub(super) relays: Mutex<Relays>,
     pub(super) dialogs: Mutex<VecDeque<RecentDialog>>,
     pub(super) continuity: Arc<Continuity>,
     /// Whether the browser is ready. What happens before, such as the warm-up, is no event.
     pub(super) announced: AtomicBool,
+    /// Tabs that raw clients are opening, which Chromium has not reported yet.
+    pub(super) creating: AtomicUsize,
     pub(super) max_tabs: usize,
     pub(super) max_download: u64,
 }
@@ -138,6 +147,8 @@ struct DialogOpening {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DownloadBegin {
+    #[serde(default)]
+    frame_id: String,
     guid: String,
     url: String,
     suggested_filename: String,
@@ -287,11 +298,21 @@ impl BrowserState {
                     suggested_filename: Some(shorten(&begin.suggested_filename, 255)),
                     ..super::event_log::event(EventKind::DownloadStarted)
                 });
+                let tab = self.tab_by_target(&begin.frame_id).map(|tab| tab.id.clone());
                 let mut downloads = self.downloads.lock().expect("no panic while held");
-                if downloads.len() == MAX_DOWNLOADS {
-                    downloads.pop_front();
+                // Several sessions may report the same one.
+                if downloads.iter().any(|download| download.guid == begin.guid) {
+                    return None;
+                }
+                if downloads.len() == MAX_DOWNLOADS
+                    && let Some(forgotten) = downloads.pop_front()
+                {
+                    let _ = std::fs::remove_file(self.downloads_folder.join(forgotten.guid));
                 }
                 downloads.push_back(Download {
+                    mime_type: mime_type(&begin.suggested_filename),
+                    removed: false,
+                    tab,
                     guid: begin.guid,
                     url: begin.url,
                     suggested_filename: begin.suggested_filename,
@@ -299,6 +320,12 @@ impl BrowserState {
                     received_bytes: 0,
                     total_bytes: 0,
                 });
+                drop(downloads);
+                self.tabs_changed.send_modify(|count| *count += 1);
+            }
+            "Page.fileChooserOpened" => {
+                let chooser: FileChooser = event.parse()?;
+                self.tab_of_frame(event.session?)?.update(|state| state.file_chooser = Some(chooser));
             }
             "Browser.downloadProgress" => self.on_download_progress(event.parse()?),
             _ => {}
@@ -452,11 +479,55 @@ impl BrowserState {
         if download.received_bytes.max(download.total_bytes) > self.max_download
             && download.state == "in_progress"
         {
-            let cdp = self.cdp().clone();
-            tokio::spawn(async move {
-                let params = json!({ "guid": progress.guid });
+            self.cancel_download(&progress.guid);
+        }
+    }
+
+    /// Cancels a running download. Chromium does not say in which context it is.
+    pub(super) fn cancel_download(&self, guid: &str) {
+        let mut contexts = vec![json!({ "guid": guid })];
+        let made = self.contexts.lock().expect("no panic while held").clone();
+        contexts.extend(made.iter().map(|context| json!({ "guid": guid, "browserContextId": context })));
+        let cdp = self.cdp().clone();
+        tokio::spawn(async move {
+            for params in contexts {
                 let _ = cdp.call_raw(None, "Browser.cancelDownload", &params, INTERNAL_TIMEOUT).await;
-            });
+            }
+        });
+    }
+
+    /// Makes the downloads of a context arrive in browserd's folder, where they are listed and limited.
+    pub(super) async fn allow_downloads(&self, context: Option<&str>) -> Result<(), CdpError> {
+        let mut params = json!({
+            "behavior": "allowAndName", "downloadPath": self.downloads_folder, "eventsEnabled": true
+        });
+        if let Some(context) = context {
+            params["browserContextId"] = json!(context);
+        }
+        self.cdp().call_raw(None, "Browser.setDownloadBehavior", &params, INTERNAL_TIMEOUT).await.map(drop)
+    }
+
+    /// A raw client made a context.
+    pub(super) async fn on_new_context(&self, context: String) {
+        if let Err(error) = self.allow_downloads(Some(&context)).await {
+            tracing::debug!(%error, "downloads of a context are not allowed");
+            return;
+        }
+        self.contexts.lock().expect("no panic while held").push(context);
+    }
+
+    /// A raw client is gone. Chromium has removed its contexts and its settings, also those for the default context.
+    pub(super) async fn on_client_gone(&self) {
+        let made = self.contexts.lock().expect("no panic while held").clone();
+        let mut gone = Vec::new();
+        for context in made {
+            if self.allow_downloads(Some(&context)).await.is_err() {
+                gone.push(context);
+            }
+        }
+        self.contexts.lock().expect("no panic while held").retain(|context| !gone.contains(context));
+        if let Err(error) = self.allow_downloads(None).await {
+            tracing::debug!(%error, "downloads are not allowed");
         }
     }
 }

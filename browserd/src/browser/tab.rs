@@ -1,6 +1,7 @@
 //! A tab: its state, as reported by events, and the execution of scripts in it.
 
 use super::actions::pointer::Pointer;
+use super::actions::upload::FileChooser;
 use super::page_log::{PageLog, enabling_calls};
 use super::refs::Refs;
 use crate::api::error::{ApiError, CRASHED, ErrorCode};
@@ -63,6 +64,8 @@ pub(crate) struct TabState {
     /// Whether a document is being loaded, also before its first byte.
     pub(crate) loading: bool,
     pub(crate) pointer: Pointer,
+    /// The file chooser that a page opened while browserd asked for it.
+    pub(crate) file_chooser: Option<FileChooser>,
 }
 
 /// The loading progress of the current document.
@@ -331,7 +334,8 @@ impl Tab {
         }
     }
 
-    async fn world(&self, until: Instant) -> Result<i64, ApiError> {
+    /// The isolated world of the main frame.
+    pub(crate) async fn world(&self, until: Instant) -> Result<i64, ApiError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct World {

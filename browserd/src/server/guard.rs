@@ -7,8 +7,8 @@
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::config::Config;
+use hyper::Request;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
-use hyper::{Method, Request};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -57,17 +57,19 @@ pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<
     if more.is_some() || !host.is_some_and(|host| host_allowed(config, host)) {
         return forbidden("the Host header is missing or not allowed");
     }
+    Ok(())
+}
+
+/// Refuses a body of another type. A page of another origin could send text or a form without being asked first.
+pub(super) fn check_type<B>(request: &Request<B>, expected: &str) -> Result<(), ApiError> {
+    let headers = request.headers();
     let has_body = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
-    if request.method() == Method::POST && has_body {
-        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(ApiError::new(
-                ErrorCode::UnsupportedMediaType,
-                "the Content-Type is not application/json",
-            ));
-        }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if has_body && !kind.eq_ignore_ascii_case(expected) {
+        let message = format!("the Content-Type is not {expected}");
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
     Ok(())
 }
@@ -91,6 +93,7 @@ fn host_allowed(config: &Config, host: &str) -> bool {
 mod tests {
     use super::*;
     use clap::Parser;
+    use hyper::Method;
 
     fn config(extra: &[&str]) -> Config {
         let base = ["browserd", "--chromium", "/c", "--data-dir", "/d"];
@@ -103,7 +106,10 @@ mod tests {
             request = request.header(*name, *value);
         }
         let config = config(&["--allow-host", "clone.internal"]);
-        check_request(&config, &request.body(()).unwrap()).map_err(|error| error.code)
+        let request = request.body(()).unwrap();
+        let checked =
+            check_request(&config, &request).and_then(|()| check_type(&request, "application/json"));
+        checked.map_err(|error| error.code)
     }
 
     #[test]

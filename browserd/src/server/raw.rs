@@ -1,11 +1,10 @@
 //! Raw CDP over WebSocket, compatible with Chromium's debugging port.
 
-use super::{App, json_response};
+use super::{App, Body, json_response, whole};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::browser::relay::RawClient;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HOST, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use hyper::upgrade::Upgraded;
@@ -30,7 +29,7 @@ fn refuse_if_disabled(app: &App) -> Result<(), ApiError> {
 }
 
 /// Tells Playwright and Puppeteer the URL of the WebSocket.
-pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, ApiError> {
+pub(super) fn version(app: &App, request: &Request<Incoming>) -> Result<Response<Body>, ApiError> {
     refuse_if_disabled(app)?;
     let version = app.browser()?.version.clone();
     // The guard has checked that the header exists and is allowed.
@@ -51,7 +50,7 @@ pub(super) async fn upgrade(
     app: &Arc<App>,
     path: &str,
     mut request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, ApiError> {
+) -> Result<Response<Body>, ApiError> {
     refuse_if_disabled(app)?;
     if path != app.raw_path() {
         return Err(ApiError::new(
@@ -78,7 +77,7 @@ pub(super) async fn upgrade(
             Err(error) => tracing::debug!(%error, "the upgrade to a WebSocket failed"),
         }
     });
-    let mut response = Response::new(Full::default());
+    let mut response = Response::new(whole(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));

@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// A running site. It accepts any host name.
@@ -24,6 +25,9 @@ impl Site {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
+                    if wants_endless(&stream).await {
+                        return send_endless(stream).await;
+                    }
                     let service = service_fn(|request| async { Ok::<_, Infallible>(page(request).await) });
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
@@ -46,6 +50,26 @@ impl Site {
 
 /// Makes Chromium resolve every `.test` name to loopback.
 pub const RULE: &str = "--chromium-arg=--host-resolver-rules=MAP *.test 127.0.0.1";
+
+async fn wants_endless(stream: &tokio::net::TcpStream) -> bool {
+    let mut start = [0; 12];
+    loop {
+        match stream.peek(&mut start).await {
+            Ok(12) => return &start == b"GET /endless",
+            Ok(0) | Err(_) => return false,
+            Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// A download that begins and does not end.
+async fn send_endless(mut stream: tokio::net::TcpStream) {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/zip\r\ncontent-length: 1000000\r\n\r\nPK";
+    let _ = stream.write_all(head.as_bytes()).await;
+    // Until the browser closes the connection.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+}
 
 fn html(body: impl Into<String>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body.into())));
@@ -86,6 +110,13 @@ async fn page(request: Request<Incoming>) -> Response<Full<Bytes>> {
             html(format!(
                 "<p>outer</p><iframe width=600 height=400 src=\"http://other.test:{port}/nested\" style='margin:30px'></iframe>"
             ))
+        }
+        "/upload" => html(UPLOAD),
+        "/pdf" => {
+            let mut response =
+                html("%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n");
+            response.headers_mut().insert(CONTENT_TYPE, "application/pdf".parse().unwrap());
+            response
         }
         "/controls" => html(CONTROLS),
         "/dnd" => html(DND),
@@ -199,6 +230,17 @@ const CONTROLS: &str = r#"<!doctype html><title>controls</title>
 <input id=locked readonly value=locked><input type=file id=file><div contenteditable id=rich>x</div>
 <script>var log = []; for (const kind of ['input', 'change'])
   addEventListener(kind, (e) => log.push(kind + ':' + e.target.id), true)</script>"#;
+
+const UPLOAD: &str = r#"<!doctype html><title>upload</title>
+<input type=file id=one aria-label=one><input type=file id=many multiple aria-label=many>
+<label id=label for=hidden>Choose a file</label><input type=file id=hidden style="display:none">
+<button id=chooser onclick="document.querySelector('#hidden').click()">Attach</button><button id=nothing>nothing</button>
+<input type=file id=off disabled>
+<script>var log = [];
+  document.querySelectorAll('input').forEach((input) => input.onchange = async () => {
+    const files = [...input.files];
+    log.push(input.id + ':' + (await Promise.all(files.map(async (file) => file.name + '=' + await file.text()))).join('+'));
+  })</script>"#;
 
 /// A page that listens to the mouse, an element that follows it, and an element that is dragged as HTML drag and drop.
 const DND: &str = r#"<!doctype html><title>dnd</title><body style="margin:0">

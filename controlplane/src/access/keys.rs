@@ -63,6 +63,7 @@ impl fmt::Debug for Token {
 #[derive(Debug, Clone)]
 pub struct Keys {
     store: Store,
+    cache_time: Duration,
     cache: Arc<Mutex<Cache>>,
 }
 
@@ -76,7 +77,12 @@ struct Cache {
 impl Keys {
     /// The keys in this store.
     pub fn new(store: Store) -> Self {
-        Self { store, cache: Arc::default() }
+        Self::with_cache_time(store, CACHE_TIME)
+    }
+
+    /// The same, believing a key for another time without a look into the database.
+    pub fn with_cache_time(store: Store, cache_time: Duration) -> Self {
+        Self { store, cache_time, cache: Arc::default() }
     }
 
     /// Issue a key. The token cannot be had again.
@@ -131,6 +137,16 @@ impl Keys {
         Ok(Caller { identity: Identity::Key(row.id), tenant: row.tenant, scopes })
     }
 
+    /// Until when a key is valid; None: for ever. Err is `unauthorized` if it was revoked or has expired.
+    pub async fn standing(&self, id: &KeyId) -> Result<Option<Millis>, ApiError> {
+        match self.row(id).await? {
+            Some(row) if row.revoked_at.is_none() && row.expires_at.is_none_or(|at| at > now()) => {
+                Ok(row.expires_at)
+            }
+            _ => Err(ApiError::new(ErrorCode::Unauthorized, "the key is not valid")),
+        }
+    }
+
     /// The keys of a tenant, also those that expired or were revoked, oldest first.
     pub async fn list(&self, tenant: &TenantId) -> Result<Vec<KeyRow>, ApiError> {
         Ok(self.store.keys(tenant).await?)
@@ -151,7 +167,7 @@ impl Keys {
         let revocations = {
             let cache = self.lock();
             if let Some((read, row)) = cache.rows.get(id)
-                && read.elapsed() < CACHE_TIME
+                && read.elapsed() < self.cache_time
             {
                 return Ok(Some(row.clone()));
             }

@@ -10,6 +10,7 @@ pub use rates::CallRates;
 use crate::config::Config;
 use crate::error::{ApiError, ErrorCode};
 use crate::ids::{KeyId, TenantId};
+use crate::time::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -111,6 +112,15 @@ impl Access {
     /// The caller who presents this key.
     pub async fn bearer(&self, token: &str) -> Result<Caller, ApiError> {
         self.keys.check(token).await
+    }
+
+    /// Whether a caller who was authenticated earlier still is one, and until when its key is valid. Err is `unauthorized` if its
+    /// key was revoked or has expired.
+    pub async fn standing(&self, caller: &Caller) -> Result<Option<Millis>, ApiError> {
+        match &caller.identity {
+            Identity::User(_) => Ok(None),
+            Identity::Key(key) => self.keys.standing(key).await,
+        }
     }
 
     /// Count a call of the caller. Err is `call_rate`.

@@ -4,10 +4,11 @@
 
 mod parse;
 mod redact;
+pub(crate) mod run;
 mod table;
 mod types;
 
-pub(crate) use parse::{Prepared, Work};
+use parse::Prepared;
 pub use types::*;
 
 use crate::access::Scope;

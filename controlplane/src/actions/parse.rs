@@ -25,6 +25,7 @@ pub(crate) enum Work {
     List(ListSessions),
     Show,
     Forward(Request),
+    Upload { files: Vec<(String, Bytes)>, request: browserd::api::types::Upload },
     Download(GetDownload),
     PutFile { name: String, content: Bytes },
 }
@@ -210,6 +211,19 @@ pub(crate) fn put_file(text: &str) -> Result<Prepared, ApiError> {
     let params = value(&given)?;
     let content = content("content_base64", &given.content_base64)?;
     Ok(Prepared { params, work: Work::PutFile { name: given.name, content } })
+}
+
+pub(crate) fn upload(text: &str) -> Result<Prepared, ApiError> {
+    let given: UploadFiles = params(text)?;
+    let params = value(&given)?;
+    let mut files = Vec::with_capacity(given.files.len());
+    for file in &given.files {
+        file_name(&file.name)?;
+        files.push((file.name.clone(), content("files.content_base64", &file.content_base64)?));
+    }
+    let request: browserd::api::types::Upload = given.into();
+    request.check().map_err(refused)?;
+    Ok(Prepared { params, work: Work::Upload { files, request } })
 }
 
 pub(crate) fn open_session(text: &str) -> Result<Prepared, ApiError> {

@@ -159,6 +159,14 @@ pub(super) fn table() -> Vec<Verb> {
             Files Session Read GetDownload => DownloadedFile, parse::download;
         "delete_download" "Remove a download's file, or cancel a running download",
             Files Session Destructive OneDownload => b::Done, parse::delete_download;
+    "upload" "Give files to a file input, or to the file chooser that an element opens",
+            Files Tab Destructive UploadFiles => b::Acted, parse::upload, redact ["content_base64"], pictures After;
+        "put_file" "Put a file into the session, for uploads",
+            Files Session Change PutFile => FileInSession, parse::put_file, redact ["content_base64"];
+        "files" "List the files that were put into the session",
+            Files Session Read Nothing => b::ClientFiles, |text| parse::get("/v1/files", text);
+        "delete_file" "Remove a file that was put into the session",
+            Files Session Destructive OneFile => b::Done, parse::delete_file;
     }
 }
 

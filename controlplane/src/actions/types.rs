@@ -2,7 +2,8 @@
 
 use crate::sessions::SessionView;
 use browserd::api::types::{
-    Button, History, ImageFormat, Modifier, Mouse, MouseAction, Navigate, ReadDom, SetValue, Type, WaitUntil,
+    Button, ClientFile, History, ImageFormat, Modifier, Mouse, MouseAction, Navigate, ReadDom, SetValue,
+    Type, Upload, WaitUntil,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -200,6 +201,22 @@ on_a_tab! {
         action: MouseAction::Up, x: it.x, y: it.y, button: it.button, count: it.count, modifiers: it.modifiers,
     }
 
+    /// Give files to a file input, or to the file chooser that an element opens. Give a selector or a ref.
+    UploadFiles {
+        /// CSS selector; open shadow roots and same-origin frames are searched too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// A ref from `snapshot` or `find`, for example `@e1`.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// Files with their contents.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        files: Vec<NewFile>,
+        /// Files that were put into the session before, by the id that `POST …/files` returned.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        file_ids: Vec<String>,
+    } => |it| Upload { selector: it.selector, reference: it.reference, files: it.file_ids }
+
     /// Read the page as HTML, including open shadow roots and same-origin frames.
     Html {
         /// Only this element.
@@ -280,3 +297,6 @@ pub struct PutFile {
     /// Its content. `POST …/files?name=NAME` takes the bytes themselves.
     pub content_base64: String,
 }
+
+/// A file that was put into the session.
+pub type FileInSession = ClientFile;

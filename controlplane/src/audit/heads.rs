@@ -62,8 +62,7 @@ impl Heads {
     pub(super) fn open(folder: &Path) -> Result<Self, StartError> {
         let key = load_or_create(&folder.join("audit-key"))?;
         let path = folder.join("audit-heads.jsonl");
-        let lines =
-            read(&path).map_err(|source| StartError::File { path: path.clone(), source })?.heads.len();
+        let lines = read(&path).map_err(|source| StartError::File { path: path.clone(), source })?.len();
         Ok(Self { key, path, lines })
     }
 
@@ -78,7 +77,7 @@ impl Heads {
     /// The newest head of the file that this key signed.
     pub(super) fn newest_own(&self) -> io::Result<Option<CheckpointRow>> {
         let own = self.public_key().to_bytes();
-        let mut heads = read(&self.path)?.heads.into_iter().rev();
+        let mut heads = read(&self.path)?.into_iter().rev();
         Ok(heads.find(|head| head.public_key == own && is_genuine(head)))
     }
 
@@ -113,7 +112,7 @@ impl Heads {
     }
 
     fn shorten(&mut self) -> io::Result<()> {
-        let heads = read(&self.path)?.heads;
+        let heads = read(&self.path)?;
         let kept = &heads[heads.len().saturating_sub(KEEP_LINES)..];
         let text: String = kept.iter().map(line).collect();
         replace(&self.path, text.as_bytes())?;
@@ -141,17 +140,11 @@ fn line(head: &CheckpointRow) -> String {
     text
 }
 
-/// The heads of the file, and how many lines are not heads.
-pub(super) struct Content {
-    pub(super) heads: Vec<CheckpointRow>,
-    pub(super) bad_lines: u64,
-}
-
-/// Read the file. A missing one is empty.
-pub(super) fn read(path: &Path) -> io::Result<Content> {
-    let mut read = Content { heads: Vec::new(), bad_lines: 0 };
+/// The heads of the file, in its order. A missing file is empty; a line that was cut by a crash is skipped.
+pub(super) fn read(path: &Path) -> io::Result<Vec<CheckpointRow>> {
+    let mut heads = Vec::new();
     let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(read),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(heads),
         other => other?,
     };
     for text in BufReader::new(file).split(b'\n') {
@@ -168,12 +161,9 @@ pub(super) fn read(path: &Path) -> io::Result<Content> {
                 signature: unhex(&line.signature)?,
             })
         });
-        match head {
-            Some(head) => read.heads.push(head),
-            None => read.bad_lines += 1,
-        }
+        heads.extend(head);
     }
-    Ok(read)
+    Ok(heads)
 }
 
 /// Whether the head was signed with the key that it names.

@@ -43,10 +43,10 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
                     config.http.listen
                 ),
             ),
-            Ok(address) if !address.ip().is_loopback() => wrong(
+            Ok(address) if !address.ip().is_loopback() && !config.http.allow_unencrypted => wrong(
                 "http.listen",
                 format!(
-                    "{address} is not loopback: keys would cross the network unencrypted. Use 127.0.0.1:9480, and a proxy that ends TLS in front of it"
+                    "{address} is not loopback: keys would cross the network unencrypted. Use 127.0.0.1:9480 and a proxy that ends TLS, or set http.allow_unencrypted"
                 ),
             ),
             Ok(_) => {}

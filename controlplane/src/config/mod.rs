@@ -123,6 +123,9 @@ impl Paths {
 pub struct HttpConfig {
     /// The address of the HTTP listener. Callers present a key. Empty: no listener.
     pub listen: String,
+    /// Whether the listener may have an address other than loopback. Keys and addresses cross that network unencrypted, so
+    /// it must be one that nobody else can read, such as the bridge of this host's containers.
+    pub allow_unencrypted: bool,
     /// Names that a request may have as its Host, beside IP addresses and `localhost`.
     pub allowed_hosts: Vec<String>,
     /// The address under which clients reach the listener, for the URLs in answers. Empty: the Host of the request.
@@ -142,6 +145,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:9480".into(),
+            allow_unencrypted: false,
             allowed_hosts: Vec::new(),
             public_url: String::new(),
             max_body_bytes: 4 << 20,

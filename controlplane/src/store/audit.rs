@@ -30,6 +30,35 @@ pub struct NewAudit {
     pub outcome: Option<String>,
 }
 
+impl NewAudit {
+    /// The row that continues the chain.
+    fn chained(&self, head: &AuditHead) -> Result<AuditRow, StoreError> {
+        let mut row = AuditRow {
+            seq: head.seq + 1,
+            at: self.at,
+            call: self.call.clone(),
+            event: self.event.to_owned(),
+            actor: self.actor.clone(),
+            tenant: self.tenant.clone(),
+            session: self.session.as_ref().map(ToString::to_string),
+            verb: self.verb.clone(),
+            params: self.params.clone(),
+            outcome: self.outcome.clone(),
+            previous: head.hash.to_vec(),
+            hash: Vec::new(),
+        };
+        let hash = row.expected_hash();
+        let hash = hash.map_err(|error| StoreError::Corrupt(format!("parameters are not JSON: {error}")))?;
+        row.hash = hash.to_vec();
+        Ok(row)
+    }
+}
+
+fn hash_of(row: &AuditRow) -> Result<[u8; 32], StoreError> {
+    let hash = row.hash.as_slice().try_into();
+    hash.map_err(|_| StoreError::Corrupt(format!("audit row {} has no valid hash", row.seq)))
+}
+
 /// A row of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct AuditRow {
@@ -145,6 +174,17 @@ macro_rules! columns {
     };
 }
 
+fn insert_text(rows: usize) -> String {
+    const COLUMNS: usize = 12;
+    let row = |row: usize| {
+        let values: Vec<String> =
+            (1..=COLUMNS).map(|column| format!("${}", row * COLUMNS + column)).collect();
+        format!("({})", values.join(", "))
+    };
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    format!(concat!("INSERT INTO audit (", columns!(), ") VALUES {}"), rows.join(", "))
+}
+
 /// The lock of the writers: "ctlaudit" in ASCII.
 const LOCK: i64 = 0x6374_6c61_7564_6974;
 
@@ -177,45 +217,35 @@ impl Store {
                     head.seq, seen.seq
                 )));
             }
+            let mut chained = Vec::with_capacity(rows.len());
             for row in rows {
-                let mut row = AuditRow {
-                    seq: head.seq + 1,
-                    at: row.at,
-                    call: row.call.clone(),
-                    event: row.event.to_owned(),
-                    actor: row.actor.clone(),
-                    tenant: row.tenant.clone(),
-                    session: row.session.as_ref().map(ToString::to_string),
-                    verb: row.verb.clone(),
-                    params: row.params.clone(),
-                    outcome: row.outcome.clone(),
-                    previous: head.hash.to_vec(),
-                    hash: Vec::new(),
-                };
-                let hash = row.expected_hash().map_err(|error| {
-                    StoreError::Corrupt(format!("the parameters of an audit row are not JSON: {error}"))
-                })?;
-                row.hash = hash.to_vec();
-                head = AuditHead { seq: row.seq, hash };
-                sqlx::query(concat!(
-                    "INSERT INTO audit (",
-                    columns!(),
-                    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-                ))
-                .bind(row.seq)
-                .bind(row.at)
-                .bind(row.call)
-                .bind(row.event)
-                .bind(row.actor)
-                .bind(row.tenant)
-                .bind(row.session)
-                .bind(row.verb)
-                .bind(row.params)
-                .bind(row.outcome)
-                .bind(row.previous)
-                .bind(row.hash)
-                .execute(&mut ***tx)
-                .await?;
+                let row = row.chained(&head)?;
+                head = AuditHead { seq: row.seq, hash: hash_of(&row)? };
+                chained.push(row);
+            }
+            let mut rest = chained.as_slice();
+            while !rest.is_empty() {
+                // One statement for many rows. There are few sizes, so that the prepared statements are used again.
+                let size = [64, 16, 4, 1].into_iter().find(|size| *size <= rest.len()).unwrap_or(1);
+                let (now, later) = rest.split_at(size);
+                rest = later;
+                let mut insert = sqlx::query(sqlx::AssertSqlSafe(insert_text(size)));
+                for row in now {
+                    insert = insert
+                        .bind(row.seq)
+                        .bind(row.at)
+                        .bind(&row.call)
+                        .bind(&row.event)
+                        .bind(&row.actor)
+                        .bind(&row.tenant)
+                        .bind(&row.session)
+                        .bind(&row.verb)
+                        .bind(&row.params)
+                        .bind(&row.outcome)
+                        .bind(&row.previous)
+                        .bind(&row.hash);
+                }
+                insert.execute(&mut ***tx).await?;
             }
             head
         })

@@ -246,6 +246,15 @@ impl Check for Type {
     }
 }
 
+impl Check for Upload {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.files.len() > MAX_OPTIONS || self.files.iter().any(|file| file.len() > MAX_SELECTOR) {
+            return Err(bad(format!("files: at most {MAX_OPTIONS} paths of at most {MAX_SELECTOR} bytes")));
+        }
+        check_element(&self.selector, &self.reference)
+    }
+}
+
 impl Check for Press {
     fn check(&self) -> Result<(), ApiError> {
         check_number("repeat", self.repeat.map(f64::from), 1.0..=1000.0)?;

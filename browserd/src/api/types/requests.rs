@@ -195,6 +195,18 @@ actions! {
         keys: bool,
     }
 
+    /// Give files to a file input. Another element is clicked, and the file chooser that it opens gets the files.
+    Upload {
+        /// CSS selector; open shadow roots and same-origin frames are searched too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// A ref from `snapshot` or `find`, for example `@e1`.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// The files, by the path or the id that `put_file` returned. An empty list removes the chosen files.
+        files: Vec<String>,
+    }
+
     /// Press a key or a key combination.
     Press {
         /// The key, for example `Enter`, `ArrowDown`, `a`, `Control+A`, `Shift+Tab`.

@@ -113,6 +113,9 @@ pub struct Navigated {
     pub tab: String,
     /// Whether the URL was a download; see `downloads`.
     pub download: bool,
+    /// The download's id, if Chromium reported it in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub download_guid: Option<String>,
     /// The requested screenshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_screenshot: Option<Picture>,
@@ -527,16 +530,49 @@ pub struct Downloads {
 /// One download.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Download {
-    /// Chromium's id, which is also the file name in the clone's downloads folder.
+    /// Chromium's id. `GET /v1/downloads/{guid}` returns the file.
     pub guid: String,
+    /// The tab that started it, if that is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tab: Option<String>,
     /// The source URL.
     pub url: String,
     /// The file name that the site suggested.
     pub suggested_filename: String,
     /// `in_progress`, `completed` or `canceled`.
     pub state: String,
+    /// The media type, which follows from the name's ending.
+    #[serde(default)]
+    pub mime_type: String,
+    /// Whether the file was removed, by a caller or because it was fetched with `delete=true`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
     /// Bytes received so far.
     pub received_bytes: u64,
     /// Total bytes; 0 while unknown.
     pub total_bytes: u64,
+}
+
+/// The files that callers put into the clone. They stay when the browser is restarted.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ClientFiles {
+    /// The files, in the order they arrived.
+    pub files: Vec<ClientFile>,
+    /// The sizes of all files together.
+    pub bytes: u64,
+    /// The limit of `bytes`.
+    pub max_bytes: u64,
+}
+
+/// A file that a caller put into the clone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClientFile {
+    /// Its id.
+    pub file: String,
+    /// Its name, which pages see.
+    pub name: String,
+    /// Its path in the clone, for `upload`, for CDP's `DOM.setFileInputFiles` and for clients that pass a path to it.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
 }

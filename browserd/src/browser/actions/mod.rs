@@ -11,6 +11,7 @@ pub(crate) mod read;
 pub(crate) mod records;
 pub(crate) mod snapshot;
 mod target;
+pub(crate) mod upload;
 pub(crate) mod wait;
 
 use super::tab::TabRef;
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) config: Arc<Config>,
+    pub(crate) browser: Arc<Browser>,
     pub(crate) tab: TabRef,
     pub(crate) until: Instant,
 }
@@ -34,13 +36,13 @@ pub(crate) struct Context {
 impl Context {
     /// The context for a request.
     pub(crate) fn new(
-        browser: &Browser,
+        browser: Arc<Browser>,
         config: Arc<Config>,
         request: &impl Action,
     ) -> Result<Self, ApiError> {
         let tab = browser.tab(request.tab())?;
         let until = Instant::now() + config.deadline(request.timeout_ms());
-        Ok(Self { config, tab, until })
+        Ok(Self { config, browser, tab, until })
     }
 
     /// Waits until no other action changes the tab.
