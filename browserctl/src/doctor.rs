@@ -151,7 +151,9 @@ fn judge(status: &Value) -> Vec<Finding> {
 /// What to do about a part that the service needs.
 fn fix(part: &str) -> &'static str {
     match part {
-        "store" => "check that the database runs (store.url), and that its disk is neither full nor read-only",
+        "store" => {
+            "check that the database runs (store.url), and that its disk is neither full nor read-only"
+        }
         "audit" => "check the database and its disk: nothing is done until the audit log can be written",
         "hostd" => "start hostd, and run hostctl doctor",
         "recordings" => "free space in recording.folder, or raise recording.quota_bytes",
@@ -162,7 +164,8 @@ fn fix(part: &str) -> &'static str {
 /// A clock that is behind the service's start makes deadlines and the audit log wrong.
 fn clock(started: &str) -> Option<Finding> {
     let started = humantime::parse_rfc3339(started).ok()?;
-    let behind = started.duration_since(std::time::SystemTime::now()).ok().filter(|behind| behind.as_secs() > 1);
+    let behind =
+        started.duration_since(std::time::SystemTime::now()).ok().filter(|behind| behind.as_secs() > 1);
     Some(match behind {
         None => good("clock", "the clock is after the start of the service"),
         Some(behind) => warn(
