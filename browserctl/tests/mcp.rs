@@ -80,7 +80,7 @@ async fn life(line: &str, transport: &str) {
     assert!(input["properties"]["selector"].is_object());
 
     let ok = |name: &str| assert_ne!(seen[name]["isError"], true, "{name}: {}", seen[name]);
-    ["opened", "navigated", "snapshot", "typed", "text", "shot", "closed"].map(ok);
+    ["opened", "navigated", "snapshot", "typed", "text", "shot", "closed"].into_iter().for_each(ok);
     let session = &seen["opened"]["structuredContent"]["session_id"];
     assert!(session.as_str().unwrap().starts_with("ses_"));
     assert!(!seen["progress"].as_array().unwrap().is_empty(), "opening reports progress");
