@@ -72,15 +72,16 @@ impl<H: Host> SlotWorker<H> {
 
     /// Freeze a ready member of the warm pool and thaw a clone that has an owner, if it still has to be.
     async fn repair_frozen(&self) -> HostResult<()> {
-        let shall_be_frozen = match self.record().map(|record| record.phase) {
-            Some(Phase::Pooled { flavor: Flavor::Ready, .. }) => true,
-            Some(Phase::Ready { .. }) => false,
+        let Some(record) = self.record() else { return Ok(()) };
+        let shall_be_frozen = match &record.phase {
+            Phase::Pooled { flavor: Flavor::Ready, .. } => true,
+            Phase::Ready { .. } => false,
             _ => return Ok(()),
         };
         let observed = self.parts.host.inspect(&self.names, &[Part::Jail, Part::Processes]).await?;
         match (shall_be_frozen, observed.frozen) {
             (true, false) => self.freeze().await,
-            (false, true) => self.thaw().await,
+            (false, true) => self.thaw(&planner::spec(&record, &self.parts.slots)).await,
             _ => Ok(()),
         }
     }

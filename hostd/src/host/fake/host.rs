@@ -292,6 +292,14 @@ impl Host for FakeHost {
         self.change(HostCall::Thaw, names, nothing, all).await
     }
 
+    async fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let set = |world: &mut World, (names, deadline): &(SlotNames, Duration)| {
+            world.set_deadline(names, *deadline)
+        };
+        let subject = (names.clone(), deadline);
+        self.effect(HostCall::SetDeadline, Some(names.slot), subject, nothing, set, ()).await
+    }
+
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
         let look = |world: &mut World| {
             Ok(world.slot_mut(names.slot).jail.as_ref().is_some_and(|jail| jail.answers()))

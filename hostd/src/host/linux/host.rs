@@ -1,5 +1,6 @@
 //! The Linux side of the trait [`Host`]: each method runs the parts' blocking code on a blocking thread.
 
+use super::errors::ErrorContext;
 use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::host::{
@@ -7,6 +8,7 @@ use crate::host::{
 };
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Host for LinuxHost {
     fn drivers(&self) -> BTreeMap<String, String> {
@@ -132,11 +134,23 @@ impl Host for LinuxHost {
         let (browser, _) = self.0.storage.template(&spec.snapshot).await?;
         let wanted = spec.clone();
         let orders = self.blocking(move |state| Ok(state.orders(&wanted, browser))).await?;
-        jail::start(self.0.run(&spec.names), orders, self.0.mount_isolation.as_ref()).await
+        let run = self.0.run(&spec.names);
+        jail::start(run, orders, spec.deadline, self.0.mount_isolation.as_ref()).await
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         jail::start_service(self.0.run(&spec.names), spec).await
+    }
+
+    async fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |state| {
+            let object = format!("jail of {}", names.name);
+            let what = ErrorContext { object, hint: "create another clone: this one's run folder is gone" };
+            let changed = jail::deadline::change(&state.run(&names), deadline);
+            changed.map_err(|error| what.failed("its deadline cannot be changed", error))
+        })
+        .await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
