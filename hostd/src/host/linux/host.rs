@@ -120,7 +120,7 @@ impl Host for LinuxHost {
         self.blocking(move |state| {
             let filter = state.egress.clone_filter()?;
             state.egress.allow_connections(spec.names.slot);
-            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter)
+            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter, &state.host_addresses)
         })
         .await
     }

@@ -126,7 +126,7 @@ impl LinuxHostState {
             false => None,
         };
         if let (None, Some(links)) = (only, &links) {
-            self.egress.note_host_addresses(links.host_addresses());
+            self.host_addresses.note(links.host_addresses());
         }
         let members = match (wanted(Part::Egress), only) {
             (true, Some(names)) => self.egress.members_of(names)?,
