@@ -191,7 +191,7 @@ fn every_jail_knows_the_deadline_of_its_record() {
             // A crash after the record of a bind was written, before the member was thawed.
             if flavors == [Flavor::Ready] {
                 rig.refill().await;
-                rig.host.inject(Fault::once(HostCall::SetDeadline, FaultKind::Hang));
+                rig.host.inject(Fault::once(HostCall::Thaw, FaultKind::Hang));
                 let engine = rig.engine.clone();
                 let bind =
                     tokio::spawn(async move { engine.create(&caller(1000), request("bound"), None).await });

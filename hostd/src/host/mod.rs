@@ -424,7 +424,8 @@ pub trait Host: Send + Sync + 'static {
     fn freeze(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Resume a frozen clone; a clone that is not frozen is left as it is. Every create from the warm pool waits for this.
-    fn thaw(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+    /// Its jail learns its deadline first, because a member's own may have passed: see [`Host::set_deadline`].
+    fn thaw(&self, names: &SlotNames, deadline: Duration) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Whether the browser service answers now. It is [`Part::Service`] alone, because every create from the warm pool waits
     /// for this.

@@ -168,11 +168,9 @@ impl<H: Host> SlotWorker<H> {
         built.map_err(BindError::RolledBack)
     }
 
-    /// Thaw the clone, whose jail learns its deadline first: the member's own may have passed.
     pub(super) async fn thaw(&self, spec: &CloneSpec) -> HostResult<()> {
         let host = &self.parts.host;
-        self.set_deadline(spec.deadline).await?;
-        host.run(self.names.name.as_str(), host.host.thaw(&self.names)).await
+        host.run(self.names.name.as_str(), host.host.thaw(&self.names, spec.deadline)).await
     }
 
     /// Tell the clone's jail its deadline.

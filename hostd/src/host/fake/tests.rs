@@ -72,7 +72,7 @@ async fn call(host: &FakeHost, call: HostCall, spec: &CloneSpec) -> HostResult<(
         HostCall::ServiceAnswers => host.service_answers(names).await.map(drop),
         HostCall::Freeze => host.freeze(names).await,
         HostCall::SetDeadline => host.set_deadline(names, Duration::from_secs(7200)).await,
-        HostCall::Thaw => host.thaw(names).await,
+        HostCall::Thaw => host.thaw(names, spec.deadline).await,
         HostCall::Inventory => host.inventory().await.map(drop),
         HostCall::Look => host.inspect(names, Part::ALL).await.map(drop),
         HostCall::EgressHealth => host.egress_health().await.map(drop),

@@ -51,6 +51,7 @@ use egress::Egress;
 use inventory::RecentInventory;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
@@ -275,7 +276,7 @@ impl Host for FreebsdHost {
         self.0.freeze(names).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+    async fn thaw(&self, names: &SlotNames, _deadline: Duration) -> HostResult<()> {
         self.0.thaw(names).await
     }
 

@@ -1,6 +1,5 @@
 //! The Linux side of the trait [`Host`]: each method runs the parts' blocking code on a blocking thread.
 
-use super::errors::ErrorContext;
 use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::host::{
@@ -144,13 +143,7 @@ impl Host for LinuxHost {
 
     async fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |state| {
-            let object = format!("jail of {}", names.name);
-            let what = ErrorContext { object, hint: "create another clone: this one's run folder is gone" };
-            let changed = jail::deadline::change(&state.run(&names), deadline);
-            changed.map_err(|error| what.failed("its deadline cannot be changed", error))
-        })
-        .await
+        self.blocking(move |state| state.set_deadline(&names, deadline)).await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
@@ -177,9 +170,13 @@ impl Host for LinuxHost {
         self.blocking(move |state| state.freezer.freeze(state.clone_ref(&names, &state.run(&names)))).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+    async fn thaw(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |state| state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))).await
+        self.blocking(move |state| {
+            state.set_deadline(&names, deadline)?;
+            state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))
+        })
+        .await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {

@@ -53,7 +53,7 @@ use crate::config::Config;
 use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use end_processes::KilledProcesses;
-use errors::failed;
+use errors::{ErrorContext, failed};
 use freezer::Freezer;
 use host_addresses::HostAddresses;
 use limits::LimitBackend;
@@ -61,6 +61,7 @@ use mount_isolation::MountIsolation;
 use processes::CloneRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Storage;
 use supervisor::Orders;
 
@@ -149,6 +150,13 @@ impl LinuxHostState {
     /// The clone as [`processes`] and [`freezer`] need it.
     fn clone_ref<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> CloneRef<'a> {
         CloneRef { names, run, limits: &self.limits }
+    }
+
+    fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let object = format!("jail of {}", names.name);
+        let what = ErrorContext { object, hint: "create another clone: this one's run folder is gone" };
+        let changed = jail::deadline::change(&self.run(names), deadline);
+        changed.map_err(|error| what.failed("its deadline cannot be changed", error))
     }
 
     /// What the clone's supervisor is told.
