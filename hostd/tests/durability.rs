@@ -26,9 +26,9 @@ fn audit_phases(rig: &Rig) -> Vec<(String, String)> {
 
 /// A clone with a deadline of ten seconds.
 async fn short_lived(rig: &Rig, id: &str) -> hostd::api::CloneInfo {
-    let mut wish = request(id);
-    wish.deadline_seconds = Some(10);
-    rig.engine.create(&caller(1000), wish, None).await.unwrap().clone
+    let mut wanted = request(id);
+    wanted.deadline_seconds = Some(10);
+    rig.engine.create(&caller(1000), wanted, None).await.unwrap().clone
 }
 
 #[test]
