@@ -194,6 +194,20 @@ fn list(folder: &Path, into: &mut Vec<String>) {
     }
 }
 
+/// The children of a process that have ended and were not waited for.
+pub fn zombies_of(parent: u32) -> Vec<u32> {
+    let mut zombies = Vec::new();
+    for entry in fs::read_dir("/proc").expect("proc").flatten() {
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().take(2).collect();
+        if fields == ["Z", parent.to_string().as_str()] {
+            zombies.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+        }
+    }
+    zombies
+}
+
 /// A clone's processes with their command lines: those in its network namespace and their descendants (Chromium puts its
 /// renderers into namespaces of their own).
 pub fn processes(run: &Path) -> BTreeMap<u32, String> {

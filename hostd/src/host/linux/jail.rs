@@ -223,8 +223,11 @@ pub(super) async fn start(
         let why = format!("the supervisor ended at its start: {output}");
         return Err(refused(what.object, "start the jail", HostErrorKind::Failed, why));
     }
-    // From here on it runs without this hostd. Tokio reaps it when it ends, if hostd is still running then.
-    drop(starting.0.take());
+    // From here on it runs without this hostd, which only reaps it when it ends. A task waits for its pidfd: tokio asks the
+    // kernel about each child that nobody waits for whenever any child ends.
+    if let Some(mut supervisor) = starting.0.take() {
+        tokio::spawn(async move { supervisor.wait().await });
+    }
     Ok(())
 }
 
