@@ -29,6 +29,7 @@ mod progress;
 mod reap;
 mod reaping;
 mod registry;
+mod removal_errors;
 mod repair;
 mod slot_task;
 mod step;

@@ -6,7 +6,7 @@ use super::reaping::Reaping;
 use super::registry::{Caps, Registry};
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
-use crate::api::{EgressHealth, RpcError, SnapshotName};
+use crate::api::{RpcError, SnapshotName};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::Host;
@@ -73,16 +73,9 @@ impl<H: Host> Parts<H> {
             ));
         }
         let health = self.host.run("firewall", self.host.host.egress_health()).await;
-        let message = match health.map_err(|error| host_error(&error))? {
-            EgressHealth::Ok => return Ok(()),
-            EgressHealth::TableMissing => "the firewall's table of clones is missing",
-            EgressHealth::RulesMissing => "the firewall's rules for the clones are not loaded",
-        };
+        let Some(problem) = health.map_err(|error| host_error(&error))?.problem() else { return Ok(()) };
         self.wake.notify_one();
-        Err(host_not_ready(
-            message,
-            "hostd puts them back by itself where it can; hostctl doctor reports more",
-        ))
+        Err(host_not_ready(problem, "hostd repairs what it can by itself; hostctl doctor reports more"))
     }
 
     /// The template can be cloned now: what every clone needs that is made.

@@ -19,6 +19,7 @@
 
 use super::FreebsdState;
 use super::interfaces::Interface;
+use super::network::BridgeState;
 use super::rule_watch::RuleWatch;
 use crate::api::EgressHealth;
 use crate::config::Config;
@@ -178,9 +179,11 @@ impl FreebsdState {
         if !findings.is_empty() && findings.iter().all(only_table) {
             return EgressHealth::TableMissing;
         }
-        match findings.is_empty() && bridge.is_some_and(|bridge| bridge.up) {
-            true => EgressHealth::Ok,
-            false => EgressHealth::RulesMissing,
+        match bridge {
+            _ if !findings.is_empty() => EgressHealth::RulesMissing,
+            None => EgressHealth::BridgeMissing,
+            Some(bridge) if !bridge.up => EgressHealth::BridgeDown,
+            Some(_) => EgressHealth::Ok,
         }
     }
 
@@ -228,14 +231,16 @@ impl FreebsdState {
     /// Take the bridge down: no clone reaches anything.
     pub(super) async fn close_bridge(&self) -> HostResult<()> {
         self.egress.watch.set_closed(true);
-        self.set_bridge(false).await
+        self.set_bridge(false).await.map(drop)
     }
 
     /// Bring the bridge up after the rules were verified. Connections that were made while the rules were wrong are ended
     /// first.
     async fn open_bridge(&self) -> HostResult<EgressHealth> {
         self.end_all_connections().await?;
-        self.set_bridge(true).await?;
+        if let BridgeState::Missing = self.set_bridge(true).await? {
+            return Ok(EgressHealth::BridgeMissing);
+        }
         self.egress.watch.set_closed(false);
         Ok(EgressHealth::Ok)
     }

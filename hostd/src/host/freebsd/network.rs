@@ -113,6 +113,13 @@ fn identity(interface: &Interface) -> Identity {
     }
 }
 
+/// The result of taking the bridge up or down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BridgeState {
+    Set,
+    Missing,
+}
+
 /// The result of creating a pair.
 enum Made {
     Yes,
@@ -228,19 +235,14 @@ impl FreebsdState {
         }
     }
 
-    /// Take the clones' bridge down, or up again.
-    pub(super) async fn set_bridge(&self, up: bool) -> HostResult<()> {
+    /// Take the clones' bridge down, or up again. Without a bridge no clone reaches anything.
+    pub(super) async fn set_bridge(&self, up: bool) -> HostResult<BridgeState> {
         let bridge = &self.network.bridge;
         let outcome = self.tools.ifconfig.with(commands::set_bridge(bridge, up)).run().await?;
         match classify(&outcome.stderr) {
-            _ if outcome.success() => Ok(()),
-            // Without a bridge nothing reaches the network.
-            Complaint::Absent if !up => Ok(()),
-            _ => Err(command_failed(
-                bridge,
-                &outcome,
-                "make the bridge: setup-host does, or ifconfig bridge create name …",
-            )),
+            _ if outcome.success() => Ok(BridgeState::Set),
+            Complaint::Absent => Ok(BridgeState::Missing),
+            _ => Err(command_failed(bridge, &outcome, "inspect it with ifconfig; setup-host makes it")),
         }
     }
 }
