@@ -9,9 +9,7 @@ use super::progress::{Progress, ProgressSink};
 use super::reaping::UNFINISHED_AT_ONCE;
 use super::slot_task::{SlotMessage, SlotReply, SlotWorker};
 use super::teardown::TeardownEnd;
-use crate::api::{
-    CloneId, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult, RpcError,
-};
+use crate::api::{CloneId, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult, RpcError};
 use crate::host::{Host, HostResult, Inventory, ObservedClone, Part, chain};
 use crate::record::Phase;
 use crate::slot::Slot;

@@ -48,7 +48,8 @@ impl<H: Host> SlotWorker<H> {
         progress: Progress,
         halted: impl FnOnce() + Send,
     ) -> Teardown {
-        let mut walk = Walk { worker: self, ownership, progress: &progress, errors: RemovalErrors::default() };
+        let mut walk =
+            Walk { worker: self, ownership, progress: &progress, errors: RemovalErrors::default() };
         let (end, left) = walk.run(halted).await;
         let errors = walk.errors.texts();
         let name = &self.names.name;

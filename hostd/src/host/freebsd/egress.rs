@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::host::command::{Command, Outcome};
 use crate::host::{HostError, HostErrorKind, HostResult};
 use crate::slot::{SlotNames, Slots};
+use futures_util::future::try_join_all;
 use ipnet::IpNet;
 use pf::pfctl::{self, Failure, Finding, Observed};
 use pf::{Policy, PolicySpec, pf_conf};
@@ -334,18 +335,18 @@ impl FreebsdState {
 
     /// Kill the states of a clone's connections.
     async fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
-        for address in addresses(names) {
-            for line in pfctl::kill_states(address) {
-                let outcome = self.pfctl(line).run().await?;
-                match pfctl::failure(&outcome.stderr) {
-                    None if outcome.success() => {
-                        pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
-                    }
-                    Some(Failure::NoDevice) => return Ok(()),
-                    _ => return Err(self.pfctl_failed(&outcome)),
-                }
+        let lines = addresses(names).into_iter().flat_map(pfctl::kill_states);
+        try_join_all(lines.map(|line| self.kill_states(line))).await.map(drop)
+    }
+
+    async fn kill_states(&self, line: pfctl::Arguments) -> HostResult<()> {
+        let outcome = self.pfctl(line).run().await?;
+        match pfctl::failure(&outcome.stderr) {
+            None if outcome.success() => {
+                pfctl::read_killed(&outcome.stderr).map(drop).map_err(|error| self.pf_unreadable(error))
             }
+            Some(Failure::NoDevice) => Ok(()),
+            _ => Err(self.pfctl_failed(&outcome)),
         }
-        Ok(())
     }
 }

@@ -57,7 +57,7 @@ impl PairNames {
     }
 
     /// A slot's interfaces, in the order in which they are to be destroyed. Renamed ends come last.
-    fn of<'a>(&self, all: &'a [Interface], names: &SlotNames) -> Vec<&'a Interface> {
+    pub(super) fn of<'a>(&self, all: &'a [Interface], names: &SlotNames) -> Vec<&'a Interface> {
         let known = self.names(names);
         let macs = [names.mac_host.to_string(), names.mac_clone.to_string()];
         let renamed = |found: &&Interface| {
@@ -206,11 +206,18 @@ impl FreebsdState {
 
     /// Remove the pair, also a half-made one. An absent pair is success; a foreign interface of that name is left alone.
     pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
-        let all = self.interfaces_for(names).await?;
-        match self.network.observed(&all, names) {
+        let own = self.own_interfaces(names).await?;
+        match self.network.observed(&own, names) {
             None => Ok(()),
             Some(ObservedNetwork { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),
-            Some(_) => self.destroy_interfaces(names, &all).await,
+            Some(_) => {
+                let destroyed = self.destroy_interfaces(names, &own).await;
+                match destroyed {
+                    Ok(()) => self.looks.interfaces_destroyed(names.slot),
+                    Err(_) => self.looks.forget(names.slot),
+                }
+                destroyed
+            }
         }
     }
 

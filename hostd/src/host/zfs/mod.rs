@@ -166,11 +166,13 @@ impl Zfs {
         }
     }
 
-    /// Unmount both datasets of a clone by force. Only for FreeBSD; on Linux mounts are detached.
+    /// Unmount both datasets of a clone by force. Only for FreeBSD; on Linux mounts are detached. `zfs unmount` of the outer
+    /// one also unmounts the inner one, which inherits its mount point, unless the outer one is not mounted any more.
     pub async fn force_unmount(&self, names: &SlotNames) -> HostResult<()> {
-        for dataset in [inner(&names.dataset), names.dataset.clone()] {
+        for dataset in [names.dataset.clone(), inner(&names.dataset)] {
             match self.try_to(self.layout.unmount(&dataset)).await? {
-                Ok(()) | Err(Refusal { kind: RefusalKind::Missing | RefusalKind::NotMounted, .. }) => {}
+                Ok(()) | Err(Refusal { kind: RefusalKind::Missing, .. }) => return Ok(()),
+                Err(Refusal { kind: RefusalKind::NotMounted, .. }) => {}
                 Err(refusal) => return Err(refusal.about(&dataset)),
             }
         }
@@ -215,6 +217,11 @@ impl Zfs {
     /// Destroy datasets that were moved aside: one try. Their parent goes with the last of them.
     pub async fn destroy_aside(&self, id: &CloneId) -> HostResult<()> {
         self.destroy_both(&self.layout.aside_of(id)).await?;
+        self.destroy_empty_aside().await
+    }
+
+    /// Destroy the parent of datasets that were moved aside, if it is empty. A move makes it again.
+    pub async fn destroy_empty_aside(&self) -> HostResult<()> {
         match self.try_to(self.layout.destroy(&self.layout.aside)).await? {
             Ok(()) | Err(Refusal { kind: RefusalKind::Missing | RefusalKind::Children(_), .. }) => Ok(()),
             Err(refusal) => Err(refusal.about(&self.layout.aside)),
