@@ -4,6 +4,7 @@ use super::calls::{Alarms, Calls};
 use super::host_calls::HostCalls;
 use super::reaping::Reaping;
 use super::registry::{Caps, Registry};
+use super::service_watch::ServiceWatch;
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
 use crate::api::{RpcError, SnapshotName};
@@ -38,6 +39,8 @@ pub(super) struct Parts<H> {
     pub(super) warm_pool: WarmPool,
     /// The slots that the timer is removing or about to remove.
     pub(super) reaping: Reaping,
+    /// Whether the services of ready clones answer.
+    pub(super) services: ServiceWatch,
     /// Wakes the timer: there may be an earlier deadline than the one it sleeps for.
     pub(super) wake: Notify,
 }

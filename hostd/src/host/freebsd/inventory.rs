@@ -126,9 +126,10 @@ impl FreebsdState {
     }
 
     pub(super) async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let began = Instant::now();
         let lists = self.lists(parts, Some(names)).await?;
         self.storage_is_visible(names, &lists)?;
-        self.looks.keep(names, &self.network, &lists);
+        self.looks.keep(began, names, &self.network, &lists);
         let mut seen = self.slot(names, &lists);
         if parts.contains(&Part::Service) {
             seen.service_ready = self.is_ready(names).await;

@@ -258,6 +258,7 @@ impl Host for FreebsdHost {
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.looks.forget(spec.names.slot);
         self.0.make_network(spec).await
     }
 
@@ -266,7 +267,10 @@ impl Host for FreebsdHost {
     }
 
     async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
-        self.0.start(spec).await
+        self.0.looks.forget(spec.names.slot);
+        let started = self.0.start(spec).await;
+        self.0.looks.forget(spec.names.slot);
+        started
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {

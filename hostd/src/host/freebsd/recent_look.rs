@@ -22,6 +22,8 @@ const LASTS: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Look {
     taken: Instant,
+    /// When a step changed something in the slot last. An inspection that began before that is not kept.
+    changed: Option<Instant>,
     jail: Option<Option<Jail>>,
     interfaces: Option<Vec<Interface>>,
     mounts: Option<Vec<Mount>>,
@@ -36,43 +38,64 @@ impl RecentLooks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keep what an inspection of this slot showed.
-    pub(super) fn keep(&self, names: &SlotNames, network: &network::PairNames, lists: &HostLists) {
+    /// Keep what an inspection of this slot, begun at this time, showed.
+    pub(super) fn keep(
+        &self,
+        began: Instant,
+        names: &SlotNames,
+        network: &network::PairNames,
+        lists: &HostLists,
+    ) {
+        if lists.jails.is_none() && lists.interfaces.is_none() && lists.mounts.is_none() {
+            return;
+        }
+        let interfaces = lists.interfaces.as_ref();
         let look = Look {
             taken: Instant::now(),
+            changed: None,
             jail: lists.jails.as_ref().map(|all| jails::of(all, names).cloned()),
-            interfaces: lists
-                .interfaces
-                .as_ref()
-                .map(|all| network.of(all, names).into_iter().cloned().collect()),
+            interfaces: interfaces.map(|all| network.of(all, names).into_iter().cloned().collect()),
             mounts: lists.mounts.as_ref().map(|all| mounts::below(all, names).into_iter().cloned().collect()),
         };
         let mut looks = self.lock();
         looks.retain(|_, look| look.taken.elapsed() < LASTS);
-        looks.insert(names.slot, look);
+        let outdated = looks.get(&names.slot).and_then(|last| last.changed).is_some_and(|at| at > began);
+        if !outdated {
+            looks.insert(names.slot, look);
+        }
     }
 
     fn of<T>(&self, slot: Slot, part: impl FnOnce(&Look) -> Option<T>) -> Option<T> {
         self.lock().get(&slot).filter(|look| look.taken.elapsed() < LASTS).and_then(part)
     }
 
+    fn change(&self, slot: Slot, change: impl FnOnce(&mut Look)) {
+        let now = Instant::now();
+        let mut looks = self.lock();
+        let look = looks.entry(slot).or_insert(Look {
+            taken: now,
+            changed: None,
+            jail: None,
+            interfaces: None,
+            mounts: None,
+        });
+        look.changed = Some(now);
+        change(look);
+    }
+
     /// Everything in the slot may have changed.
     pub(super) fn forget(&self, slot: Slot) {
-        self.lock().remove(&slot);
+        self.change(slot, |look| (look.jail, look.interfaces, look.mounts) = (None, None, None));
     }
 
     /// The slot's interfaces were destroyed.
     pub(super) fn interfaces_destroyed(&self, slot: Slot) {
-        if let Some(look) = self.lock().get_mut(&slot) {
-            look.interfaces = Some(Vec::new());
-        }
+        self.change(slot, |look| look.interfaces = Some(Vec::new()));
     }
 
     /// The slot's mounts may have changed.
     pub(super) fn forget_mounts(&self, slot: Slot) {
-        if let Some(look) = self.lock().get_mut(&slot) {
-            look.mounts = None;
-        }
+        self.change(slot, |look| look.mounts = None);
     }
 }
 

@@ -5,6 +5,7 @@
 //! clone's browser could write at its end is kept.
 
 use super::errors::command_failed;
+use super::jails::{self, Jail};
 use super::processes::{self, Process};
 use super::{FreebsdState, commands};
 use crate::host::command::Ended;
@@ -27,9 +28,10 @@ impl FreebsdState {
         Ok(processes::read(outcome.text()?)?)
     }
 
-    /// The number of the slot's live jail.
+    /// The number of the slot's live jail now.
     async fn live_jail(&self, names: &SlotNames) -> HostResult<Option<u32>> {
-        Ok(self.own_jail(names).await?.filter(|jail| !jail.dying).map(|jail| jail.jid))
+        let jails = self.jails().await?;
+        Ok(jails::of(&jails, names).filter(|jail| !jail.dying).map(|jail| jail.jid))
     }
 
     /// Freeze everything inside by SIGSTOP, and wait until it stands still. A process that was started meanwhile gets the
@@ -59,7 +61,8 @@ impl FreebsdState {
     ///
     /// One deadline holds for all of it. It is shorter than the lifecycle's, so that the error names the processes.
     pub(super) async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
-        let Some(jid) = self.live_jail(names).await? else { return Ok(()) };
+        let jail = self.own_jail(names).await?.filter(|jail| !jail.dying);
+        let Some(Jail { jid, .. }) = jail else { return Ok(()) };
         let limit = self.step_limit();
         let ended = self.signal_until(names, "KILL", jid, |all| processes::inside(all, jid).is_empty());
         match tokio::time::timeout(limit, ended).await {
