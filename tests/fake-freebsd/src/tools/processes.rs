@@ -166,14 +166,20 @@ pub(super) fn pkill(fake: &Fake, arguments: &[String]) -> Said {
             world.processes.iter().filter(|(_, process)| process.jid == jid).map(|(pid, _)| *pid).collect();
         for pid in &pids {
             match world.sluggish {
-                true => {
+                // A resumed process needs no processor to be resumed.
+                true if signal != "CONT" => {
                     let process = world.processes.get_mut(pid).expect("it was just listed");
                     let known = process.awaiting.as_ref().is_some_and(|(awaited, _)| awaited == signal);
                     if !known {
                         process.awaiting = Some((signal.to_owned(), 1 + pid % 4));
                     }
                 }
-                false => end(world, *pid, signal),
+                _ => {
+                    if let Some(process) = world.processes.get_mut(pid) {
+                        process.awaiting = None;
+                    }
+                    end(world, *pid, signal);
+                }
             }
         }
         Said { code: i32::from(pids.is_empty()), ..Said::nothing() }
