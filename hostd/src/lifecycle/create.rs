@@ -287,9 +287,13 @@ impl<H: Host> SlotWorker<H> {
                     parts.wake.notify_one();
                 }
                 let mut result = parts.create_result(&record, true);
-                if let Some((CloneState::Broken, problem)) = parts.registry.read().assessed.get(&self.slot())
-                {
-                    (result.clone.state, result.clone.problem) = (CloneState::Broken, problem.clone());
+                let assessed = parts.registry.read().assessed.get(&self.slot()).cloned();
+                let problem = match assessed {
+                    Some((CloneState::Broken, problem)) => Some(problem.unwrap_or_default()),
+                    _ => parts.services.problem(&record),
+                };
+                if problem.is_some() {
+                    (result.clone.state, result.clone.problem) = (CloneState::Broken, problem);
                 }
                 Ok(Some(result))
             }

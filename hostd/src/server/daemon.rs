@@ -192,6 +192,7 @@ pub async fn run_with_host<H: Host>(
         () = signals.stop(1) => return Ok(()),
     };
     tokio::spawn(lifecycle.clone().run_timers());
+    tokio::spawn(lifecycle.clone().run_service_checks());
     if config.pool.size > 0 {
         tokio::spawn(lifecycle.clone().run_pool());
     }
