@@ -79,15 +79,18 @@ impl<H: Host> SlotWorker<H> {
 
     /// Freeze a ready member of the warm pool and thaw a clone that has an owner, if it still has to be.
     async fn repair_frozen(&self) -> HostResult<Repaired> {
-        let shall_be_frozen = match self.record().map(|record| record.phase) {
-            Some(Phase::Pooled { flavor: Flavor::Ready, .. }) => true,
-            Some(Phase::Ready { .. }) => false,
+        let Some(record) = self.record() else { return Ok(Repaired::NotNeeded) };
+        let shall_be_frozen = match &record.phase {
+            Phase::Pooled { flavor: Flavor::Ready, .. } => true,
+            Phase::Ready { .. } => false,
             _ => return Ok(Repaired::NotNeeded),
         };
         let observed = self.parts.host.inspect(&self.names, &[Part::Jail, Part::Processes]).await?;
         match (shall_be_frozen, observed.frozen) {
             (true, false) => self.freeze().await.map(|()| Repaired::Yes),
-            (false, true) => self.thaw().await.map(|()| Repaired::Yes),
+            (false, true) => {
+                self.thaw(&planner::spec(&record, &self.parts.slots)).await.map(|()| Repaired::Yes)
+            }
             _ => Ok(Repaired::NotNeeded),
         }
     }

@@ -235,6 +235,7 @@ mod tests {
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
+            deadline: std::time::Duration::from_secs(3600),
             secret: None,
             warm_up: false,
         };

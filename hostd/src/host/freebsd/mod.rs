@@ -55,6 +55,7 @@ use inventory::RecentInventory;
 use recent_look::RecentLooks;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
@@ -290,7 +291,7 @@ impl Host for FreebsdHost {
         self.0.freeze(names).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+    async fn thaw(&self, names: &SlotNames, _deadline: Duration) -> HostResult<()> {
         self.0.thaw(names).await
     }
 

@@ -295,10 +295,10 @@ async fn a_template_is_checked() {
     let good = template([5, 5], "off", "/usr/bin/chromium");
     let seen = ScriptedZfs::new(&[(0, &good, "")]).zfs.check_template(&snapshot("default")).await.unwrap();
     assert_eq!(seen.browser.as_deref(), Some(Path::new("/usr/bin/chromium")));
-    let apart = template([5, 6], "off", "-");
+    let separate = template([5, 6], "off", "-");
     let going = template([5, 5], "on", "-");
     let half = good.lines().take(4).map(|line| format!("{line}\n")).collect::<String>();
-    for text in [&apart, &going, &half] {
+    for text in [&separate, &going, &half] {
         let error =
             ScriptedZfs::new(&[(0, text, "")]).zfs.check_template(&snapshot("default")).await.unwrap_err();
         assert_eq!(error.kind, HostErrorKind::Template, "{error:?}");
