@@ -8,6 +8,7 @@ mod conntrack;
 mod counters;
 mod netlink;
 mod nft;
+mod others;
 mod sets;
 mod snapshot;
 mod sockets;
@@ -15,6 +16,7 @@ mod watch;
 
 pub use clone_filter::CloneFilter;
 pub use nft::NftError;
+pub use others::{ClosedChain, Hook};
 pub use watch::{Change, Watch};
 
 use crate::policy::Policy;
@@ -119,9 +121,18 @@ impl Firewall {
         self.run_nft(&rules)
     }
 
+    /// Whether a user was admitted, or is one of the policy's.
+    pub fn admits(&self, user: u32) -> bool {
+        self.policy.control_users.contains(&user) || self.callers().contains(&user)
+    }
+
     /// Lets a user of this host call browserd in the clones, from now on and also after another load.
     pub fn admit(&self, user: u32) -> Result<(), FirewallError> {
         self.callers().insert(user);
+        self.add_caller(user)
+    }
+
+    fn add_caller(&self, user: u32) -> Result<(), FirewallError> {
         let message = sets::add_message(&self.policy.table, nftables::CALLERS, &user.to_ne_bytes());
         self.sockets
             .with(|socket| socket.transaction(std::slice::from_ref(&message)))
@@ -285,6 +296,20 @@ impl Firewall {
     pub fn connected(&self, addresses: &[IpAddr]) -> Result<BTreeSet<IpAddr>, FirewallError> {
         let found = self.sockets.with(|socket| conntrack::connected(socket, addresses));
         found.map_err(|source| FirewallError::Kernel { doing: "reading the connections".into(), source })
+    }
+
+    /// The chains of other tables that drop or reject what their own rules do not accept.
+    pub fn closed_chains_of_others(&self) -> Result<Vec<ClosedChain>, FirewallError> {
+        others::closed_chains(&self.policy.table).map_err(|source| FirewallError::Kernel {
+            doing: "listing the chains of all tables".into(),
+            source,
+        })
+    }
+
+    /// Adds the admitted users again, after another program removed them.
+    pub fn admit_again(&self) -> Result<(), FirewallError> {
+        let callers = self.callers().clone();
+        callers.into_iter().chain(self.policy.control_users.iter().copied()).try_for_each(|user| self.add_caller(user))
     }
 
     /// Subscribes to changes of the table.
