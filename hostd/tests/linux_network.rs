@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod daemon;
-mod lab;
-mod life;
 #[path = "linux_network/firewalls.rs"]
 mod firewalls;
+mod lab;
+mod life;
 
 use daemon::{Daemon, Home, until};
 use hostd::api::{CloneInfo, Finding, Severity, StatusParams};
-use lab::{Lab, PORT, PUBLIC, Page, in_private_machine, reaches, resolve, resolves, run, serve, set_resolv_conf};
+use lab::{
+    Lab, PORT, PUBLIC, Page, in_private_machine, reaches, resolve, resolves, run, serve, set_resolv_conf,
+};
 use life::{block_on, destroy, home, made, same};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -85,7 +87,8 @@ fn clones_resolve_names_as_the_machine_does_and_only_they_are_answered() {
             let (title, problem) = page.load(&format!("http://name.example:{PORT}/"), lab::LIMIT);
             assert_eq!((title.as_str(), problem.as_str()), ("rendered", ""));
             // A name that leads to a private address is resolved, and the address is refused at once.
-            let (title, problem) = page.load(&format!("http://rebind.example:{PORT}/"), Duration::from_secs(5));
+            let (title, problem) =
+                page.load(&format!("http://rebind.example:{PORT}/"), Duration::from_secs(5));
             assert_eq!((title.as_str(), problem.as_str()), ("", "net::ERR_ADDRESS_UNREACHABLE"));
 
             // The machine's resolver changes while the clone runs: a router, a VPN.
@@ -109,7 +112,10 @@ fn clones_resolve_names_as_the_machine_does_and_only_they_are_answered() {
             };
             let uid = lab::uid_base().to_string();
             assert_eq!(field("Uid:"), vec![uid; 4]);
-            assert_eq!((field("CapEff:"), field("NoNewPrivs:")), (vec!["0".repeat(16)], vec!["1".to_owned()]));
+            assert_eq!(
+                (field("CapEff:"), field("NoNewPrivs:")),
+                (vec!["0".repeat(16)], vec!["1".to_owned()])
+            );
             daemon.signal(nix::sys::signal::Signal::SIGKILL);
             drop(daemon);
             assert!(resolves(&inside, ip(GATEWAY)), "while hostd does not run");
@@ -120,8 +126,11 @@ fn clones_resolve_names_as_the_machine_does_and_only_they_are_answered() {
             assert_ne!(second, forwarder);
 
             // One that ended is replaced by the next inspection.
-            nix::sys::signal::kill(nix::unistd::Pid::from_raw(second.cast_signed()), nix::sys::signal::Signal::SIGKILL)
-                .unwrap();
+            nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(second.cast_signed()),
+                nix::sys::signal::Signal::SIGKILL,
+            )
+            .unwrap();
             until("names are resolved again", async || resolves(&inside, ip(GATEWAY))).await;
 
             destroy(&client, &clone).await;
@@ -147,7 +156,9 @@ fn doctor_proves_names_and_egress_from_a_clone_network_and_leaves_nothing() {
                 assert_eq!(finding.severity, Severity::Ok, "{finding:?}\n{}", home.log());
                 println!("{check}: {}", finding.message);
             }
-            assert!(of(&seen, "names").message.contains(STUB) && of(&seen, "internet").message.contains(PUBLIC));
+            assert!(
+                of(&seen, "names").message.contains(STUB) && of(&seen, "internet").message.contains(PUBLIC)
+            );
             same(&before, &lab.inventory(home.path()));
 
             // The machine's resolver is dead.
@@ -155,7 +166,10 @@ fn doctor_proves_names_and_egress_from_a_clone_network_and_leaves_nothing() {
             let seen = findings(&daemon).await;
             let finding = of(&seen, "names");
             assert_eq!(finding.severity, Severity::Error);
-            assert!(finding.message.contains("127.0.0.99") && finding.fix.contains("resolv.conf"), "{finding:?}");
+            assert!(
+                finding.message.contains("127.0.0.99") && finding.fix.contains("resolv.conf"),
+                "{finding:?}"
+            );
             assert_eq!(of(&seen, "internet").severity, Severity::Error);
             set_resolv_conf(&format!("nameserver {STUB}\n"));
 
@@ -164,14 +178,20 @@ fn doctor_proves_names_and_egress_from_a_clone_network_and_leaves_nothing() {
             let seen = findings(&daemon).await;
             assert_eq!(of(&seen, "names").severity, Severity::Ok);
             let finding = of(&seen, "internet");
-            assert!(finding.severity == Severity::Error && finding.message.contains("itself can"), "{finding:?}");
+            assert!(
+                finding.severity == Severity::Error && finding.message.contains("itself can"),
+                "{finding:?}"
+            );
             std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
 
             // The Internet is gone for all.
             run("ip link set up0 down");
             let finding = findings(&daemon).await;
             let finding = of(&finding, "internet");
-            assert!(finding.severity == Severity::Error && finding.message.starts_with("neither"), "{finding:?}");
+            assert!(
+                finding.severity == Severity::Error && finding.message.starts_with("neither"),
+                "{finding:?}"
+            );
             run("ip link set up0 up");
             run("ip route add default via 198.51.100.2");
 
@@ -232,12 +252,15 @@ fn whoever_creates_a_clone_may_connect_to_it() {
         let home = home(lab, &[&access, "paths.socket_group="]);
         block_on(async {
             let daemon = home.start().await;
-            for path in [home.path().to_owned(), home.path().join("run"), home.socket()] {
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+            for (path, mode) in
+                [(home.path().to_owned(), 0o755), (home.path().join("run"), 0o755), (home.socket(), 0o777)]
+            {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
             }
-            let create = r#"{"jsonrpc":"2.0","id":1,"method":"browser-clone-create","params":{"request_id":"own"}}"#;
+            let create =
+                r#"{"jsonrpc":"2.0","id":1,"method":"browser-clone-create","params":{"request_id":"own"}}"#;
             let refused = call_as(READER, &home.socket(), create);
-            assert_eq!(refused["error"]["data"]["code"], "permission_denied", "{refused}");
+            assert_eq!(refused["error"]["data"]["code"], "denied", "{refused}");
             let made = call_as(CREATOR, &home.socket(), create);
             assert_eq!(made["result"]["callers"]["users"], serde_json::json!([0, CREATOR]), "{made}");
             let clone: Ipv4Addr = made["result"]["clone"]["ip"].as_str().unwrap().parse().unwrap();
@@ -246,7 +269,12 @@ fn whoever_creates_a_clone_may_connect_to_it() {
             serve(&inside, SocketAddr::new(ip("::"), 8080));
             let who = || [0, CREATOR, READER, 65_534].map(|user| connects_as(user, clone));
             assert_eq!(who(), [true, true, false, false]);
-            assert!(!reaches(Path::new("/run/netns/internet"), clone.into(), 8080, Duration::from_millis(700)));
+            assert!(!reaches(
+                Path::new("/run/netns/internet"),
+                clone.into(),
+                8080,
+                Duration::from_millis(700)
+            ));
 
             // Another program empties the set; hostd stops, starts, loads the rules again.
             run("nft flush set inet hostd callers");

@@ -198,7 +198,9 @@ fn networks<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<IpNet>, D::Error>
     let network = |text: String| {
         let address = text.parse::<IpAddr>().map(IpNet::from);
         address.or_else(|_| text.parse()).map_err(|_| {
-            serde::de::Error::custom(format!("{text:?} is neither an IP address nor a network such as 172.17.0.0/16"))
+            serde::de::Error::custom(format!(
+                "{text:?} is neither an IP address nor a network such as 172.17.0.0/16"
+            ))
         })
     };
     Vec::<String>::deserialize(input)?.into_iter().map(network).collect()
@@ -243,6 +245,9 @@ mod tests {
         egress.control_users = vec![977];
         egress.control_plane = vec!["10.0.0.1/32".parse().unwrap(), "172.17.0.0/16".parse().unwrap()];
         let callers = egress.callers(Some(1000));
-        assert_eq!((callers.users, callers.networks), (vec![977], vec!["10.0.0.1".into(), "172.17.0.0/16".into()]));
+        assert_eq!(
+            (callers.users, callers.networks),
+            (vec![977], vec!["10.0.0.1".into(), "172.17.0.0/16".into()])
+        );
     }
 }

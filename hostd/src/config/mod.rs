@@ -18,8 +18,7 @@ mod types;
 pub use clone_limits::CloneLimits;
 pub use egress::{EgressConfig, ProbeTarget, Resolver};
 pub use hosts::{
-    DiskBound, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,
-    StorageDriver,
+    DiskBound, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig, StorageDriver,
 };
 pub use keys::{ConfigKey, ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
 pub use lifecycle::{LifecycleConfig, PoolConfig};

@@ -309,7 +309,10 @@ impl Firewall {
     /// Adds the admitted users again, after another program removed them.
     pub fn admit_again(&self) -> Result<(), FirewallError> {
         let callers = self.callers().clone();
-        callers.into_iter().chain(self.policy.control_users.iter().copied()).try_for_each(|user| self.add_caller(user))
+        callers
+            .into_iter()
+            .chain(self.policy.control_users.iter().copied())
+            .try_for_each(|user| self.add_caller(user))
     }
 
     /// Subscribes to changes of the table.

@@ -69,7 +69,8 @@ pub(super) fn closed_chains(own: &str) -> io::Result<Vec<ClosedChain>> {
             _ => continue,
         };
         if (family == "inet" && table == own)
-            || !(chain.get(CHAIN_POLICY) == Some(&DROP) || ends_closed(&mut socket, message.family, &table, &name)?)
+            || !(chain.get(CHAIN_POLICY) == Some(&DROP)
+                || ends_closed(&mut socket, message.family, &table, &name)?)
         {
             continue;
         }
@@ -163,7 +164,13 @@ mod tests {
         let mut found: Vec<_> = found
             .expect("this test needs root")
             .into_iter()
-            .map(|closed| (format!("{} {} {}", closed.family, closed.table, closed.chain), closed.hook, closed.siblings.len()))
+            .map(|closed| {
+                (
+                    format!("{} {} {}", closed.family, closed.table, closed.chain),
+                    closed.hook,
+                    closed.siblings.len(),
+                )
+            })
             .collect();
         found.sort_by(|one, other| one.0.cmp(&other.0));
         assert_eq!(

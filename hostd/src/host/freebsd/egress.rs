@@ -68,7 +68,8 @@ pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
     spec.set = freebsd.table.clone();
     spec.bridge = freebsd.bridge.clone();
     spec.resolver = resolver(config);
-    spec.control_plane = here.into_iter().flatten().map(IpNet::from).chain(egress.control_plane.iter().copied()).collect();
+    spec.control_plane =
+        here.into_iter().flatten().map(IpNet::from).chain(egress.control_plane.iter().copied()).collect();
     spec.control_users = match egress.creators_may_connect() {
         true => creators(&config.access).into_iter().collect(),
         false => egress.control_users.clone(),

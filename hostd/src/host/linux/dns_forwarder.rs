@@ -130,7 +130,9 @@ impl DnsForwarder {
         }
         match pidfd::wait(process.as_fd(), Some(Instant::now() + PATIENCE))? {
             pidfd::Exit::Exited => Ok(()),
-            pidfd::Exit::TimedOut => Err(io::Error::new(io::ErrorKind::TimedOut, "the old process does not end")),
+            pidfd::Exit::TimedOut => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the old process does not end"))
+            }
         }
     }
 
@@ -145,7 +147,12 @@ impl DnsForwarder {
         }
         OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&self.file)?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("hostd").arg(FORWARD).arg(&self.file).arg(self.uid.to_string()).arg(self.clones.to_string());
+        command
+            .arg0("hostd")
+            .arg(FORWARD)
+            .arg(&self.file)
+            .arg(self.uid.to_string())
+            .arg(self.clones.to_string());
         command.args(&self.cgroup).env_clear().current_dir("/");
         // Its sockets are its standard input and output.
         command.stdin(Stdio::from(udp)).stdout(Stdio::from(tcp)).stderr(Stdio::null());

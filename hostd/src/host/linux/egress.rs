@@ -76,7 +76,8 @@ impl Egress {
             Resolver::None => None,
             Resolver::Address(address) => Some(address),
         };
-        spec.control_plane = here.into_iter().flatten().map(IpNet::from).chain(config.control_plane.iter().copied()).collect();
+        spec.control_plane =
+            here.into_iter().flatten().map(IpNet::from).chain(config.control_plane.iter().copied()).collect();
         spec.control_users = config.callers(None).users;
         spec.browserd_port = config.browserd_port;
         spec.external = Some(config.external.clone()).filter(|name| !name.is_empty());
@@ -453,7 +454,8 @@ impl Events for RuleEvents {
         if change.rules {
             egress.rules_changed(&change.by);
         }
-        if change.others && !change.rules
+        if change.others
+            && !change.rules
             && let Err(error) = egress.firewall.admit_again()
         {
             tracing::warn!(%error, "users that may connect to clones cannot be added again");

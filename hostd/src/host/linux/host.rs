@@ -5,7 +5,8 @@ use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Resolver;
 use crate::host::{
-    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, RefusedPackets, ServiceEndpoint, Unmount, chain,
+    CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, RefusedPackets, ServiceEndpoint, Unmount,
+    chain,
 };
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;

@@ -147,7 +147,12 @@ impl LinuxHost {
         let forwarder = match config.egress.resolver {
             Resolver::Auto => state.dns_forwarder.restart(),
             _ => state.dns_forwarder.end().map_err(|error| {
-                failed("the clones' resolver", "it cannot be ended", error, "end the process hostd forward-names")
+                failed(
+                    "the clones' resolver",
+                    "it cannot be ended",
+                    error,
+                    "end the process hostd forward-names",
+                )
             }),
         };
         if let Err(error) = forwarder {

@@ -47,7 +47,8 @@ pub(super) fn concerning(state: &LinuxHostState) -> Result<Vec<ClosedChain>, Fin
     match state.egress.closed_chains_of_others() {
         Ok(mut closed) => {
             closed.retain(|chain| {
-                (v6 || chain.family != "ip6") && (chain.hook == Hook::Forward || (forwarder && chain.family != "ip6"))
+                (v6 || chain.family != "ip6")
+                    && (chain.hook == Hook::Forward || (forwarder && chain.family != "ip6"))
             });
             Ok(closed)
         }
@@ -69,7 +70,9 @@ pub(super) fn check(state: &LinuxHostState, proven: Option<bool>) -> Finding {
     let message = format!("{names} drops what it does not know");
     match proven {
         Some(true) => good(CHECK, format!("{message}, and lets clones pass")),
-        Some(false) => finding(CHECK, Severity::Error, format!("{message}: clones are cut off"), &fixes(state, &closed)),
+        Some(false) => {
+            finding(CHECK, Severity::Error, format!("{message}: clones are cut off"), &fixes(state, &closed))
+        }
         None => finding(
             CHECK,
             Severity::Warning,
@@ -94,14 +97,17 @@ fn fixes(state: &LinuxHostState, closed: &[ClosedChain]) -> String {
                 "iptables -I DOCKER-USER -s {clones} -j ACCEPT; iptables -I DOCKER-USER -d {clones} -j ACCEPT"
             ),
             (Program::Ufw, Hook::Forward) => {
-                format!("ufw route allow from {clones}; ufw route allow to {clones} port {}", state.config.egress.browserd_port)
+                format!(
+                    "ufw route allow from {clones}; ufw route allow to {clones} port {}",
+                    state.config.egress.browserd_port
+                )
             }
             (Program::Ufw, Hook::Input) => format!("ufw allow from {clones} to {gateway} port 53"),
             (Program::Firewalld, _) => format!(
                 "firewall-cmd --permanent --new-zone=hostd; firewall-cmd --permanent --zone=hostd --set-target=ACCEPT; \
-                 firewall-cmd --permanent --zone=hostd --add-source={clones}; firewall-cmd --permanent --new-policy=hostd; \
-                 firewall-cmd --permanent --policy=hostd --set-target=ACCEPT; firewall-cmd --permanent --policy=hostd \
-                 --add-ingress-zone=hostd; firewall-cmd --permanent --policy=hostd --add-egress-zone=ANY; firewall-cmd --reload"
+                 firewall-cmd --permanent --zone=hostd --add-source={clones}; firewall-cmd --permanent --new-policy=hostd-out; \
+                 firewall-cmd --permanent --policy=hostd-out --set-target=ACCEPT; firewall-cmd --permanent --policy=hostd-out \
+                 --add-ingress-zone=hostd; firewall-cmd --permanent --policy=hostd-out --add-egress-zone=ANY; firewall-cmd --reload"
             ),
             (_, Hook::Forward) => {
                 let ClosedChain { family, table, chain, .. } = chain;
@@ -110,7 +116,9 @@ fn fixes(state: &LinuxHostState, closed: &[ClosedChain]) -> String {
             }
             (_, Hook::Input) => {
                 let ClosedChain { family, table, chain, .. } = chain;
-                format!("nft insert rule {family} {table} {chain} ip saddr {clones} ip daddr {gateway} udp dport 53 accept")
+                format!(
+                    "nft insert rule {family} {table} {chain} ip saddr {clones} ip daddr {gateway} udp dport 53 accept"
+                )
             }
         };
         if !fixes.contains(&fix) {

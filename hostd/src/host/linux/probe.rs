@@ -35,7 +35,8 @@ struct Seen {
 /// Prove both, and tell which other firewall is in the way.
 pub(super) fn check(state: &LinuxHostState) -> Vec<Finding> {
     let Some(target) = state.config.egress.probe.clone() else {
-        let message = "egress.probe is empty: whether clones resolve names and reach the Internet is not proven";
+        let message =
+            "egress.probe is empty: whether clones resolve names and reach the Internet is not proven";
         let fix = "set egress.probe to a server that clones must reach, such as example.com:443";
         return vec![finding(EGRESS, Severity::Warning, message, fix), other_firewalls::check(state, None)];
     };
@@ -43,7 +44,12 @@ pub(super) fn check(state: &LinuxHostState) -> Vec<Finding> {
         Ok(seen) => seen,
         Err(error) => {
             return vec![
-                finding(EGRESS, Severity::Error, format!("a clone network cannot be made: {}", chain(&error)), &error.hint),
+                finding(
+                    EGRESS,
+                    Severity::Error,
+                    format!("a clone network cannot be made: {}", chain(&error)),
+                    &error.hint,
+                ),
                 other_firewalls::check(state, None),
             ];
         }
@@ -77,11 +83,13 @@ fn in_clone_network(state: &LinuxHostState, target: &ProbeTarget) -> HostResult<
     let run = state.run(&names);
     let made = || {
         let what = super::errors::ErrorContext { object: names.interface.clone(), hint: "hostctl doctor" };
-        super::files::make_folders(&run, 0o700).map_err(|error| what.failed("no folder can be made", error))?;
+        super::files::make_folders(&run, 0o700)
+            .map_err(|error| what.failed("no folder can be made", error))?;
         let filter = state.egress.clone_filter()?;
         network::ensure(&state.slots, &names, &CloneId::random(), &run, filter)?;
         state.egress.grant(&names)?;
-        let namespace = File::open(network::pin(&run)).map_err(|error| what.failed("cannot be opened", error))?;
+        let namespace =
+            File::open(network::pin(&run)).map_err(|error| what.failed("cannot be opened", error))?;
         let (resolver, target) = (state.egress.resolver(), target.clone());
         netns::inside(&namespace, move || Ok(look(resolver, &target)))
             .map_err(|error| what.failed("cannot be entered", error))
@@ -146,7 +154,8 @@ fn resolve(server: SocketAddr, name: &str) -> Result<Vec<Ipv4Addr>, String> {
             match socket.recv(&mut answer) {
                 Ok(length) if answer[..2] == query[..2] => return Ok(answer[..length].to_vec()),
                 Ok(_) => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -218,7 +227,9 @@ fn names(state: &LinuxHostState, target: &ProbeTarget, seen: &Seen, host_reaches
         Err(why) => finding(
             NAMES,
             Severity::Error,
-            format!("a clone network cannot resolve {host} {how}: {why}; this machine itself cannot reach it either"),
+            format!(
+                "a clone network cannot resolve {host} {how}: {why}; this machine itself cannot reach it either"
+            ),
             "correct /etc/resolv.conf or the machine's network, or name a server that exists here in egress.probe",
         ),
     })

@@ -196,7 +196,9 @@ impl Relay {
             let mut query = vec![0; length];
             clone.read_exact(&mut query).await?;
             let answer = match self.admit(&query, from) {
-                Ok(_waiting) => by_connection(&query).await.unwrap_or_else(|| own_answer(&query, SERVER_FAILURE)),
+                Ok(_waiting) => {
+                    by_connection(&query).await.unwrap_or_else(|| own_answer(&query, SERVER_FAILURE))
+                }
                 Err(Denied::With(code)) => own_answer(&query, code),
                 Err(Denied::Silently) => return Ok(()),
             };
@@ -226,8 +228,7 @@ impl Relay {
             state.clones.retain(|_, clone| clone.waiting > 0);
         }
         let all = state.waiting;
-        let counted =
-            state.clones.entry(clone).or_insert(CloneState { waiting: 0, left: BURST, at: now });
+        let counted = state.clones.entry(clone).or_insert(CloneState { waiting: 0, left: BURST, at: now });
         counted.left = (counted.left + now.duration_since(counted.at).as_secs_f64() * RATE).min(BURST);
         counted.at = now;
         if counted.left < 1.0 || counted.waiting >= WAITING_PER_CLONE || all >= WAITING {
@@ -335,7 +336,10 @@ mod tests {
         let answer = own_answer(QUERY, SERVER_FAILURE);
         assert!(answers(&answer, QUERY) && answer[3] & 0xf == SERVER_FAILURE && answer.len() == QUERY.len());
         assert!(!answers(QUERY, QUERY), "a query");
-        assert!(!answers(&own_answer(b"\x12\x35\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00", 0), QUERY), "another's");
+        assert!(
+            !answers(&own_answer(b"\x12\x35\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00", 0), QUERY),
+            "another's"
+        );
         assert!(!answers(&answer[..4], QUERY));
     }
 
@@ -358,7 +362,8 @@ mod tests {
         let answered = (0..2 * BURST as u32).filter(|_| relay.admit(QUERY, from(18)).is_ok()).count();
         assert!((BURST as usize..2 * BURST as usize).contains(&answered), "{answered}");
         for clone in 20..20 + u8::try_from(WAITING / WAITING_PER_CLONE).expect("small") {
-            waiting.extend((0..WAITING_PER_CLONE).map(|_| relay.admit(QUERY, from(clone)).ok().expect("room")));
+            waiting
+                .extend((0..WAITING_PER_CLONE).map(|_| relay.admit(QUERY, from(clone)).ok().expect("room")));
         }
         assert!(relay.admit(QUERY, from(99)).is_err(), "all together");
         for stranger in ["127.0.0.1:1", "192.168.1.7:1", "[::1]:1"] {
