@@ -5,6 +5,7 @@ pub(crate) mod cookies;
 pub(crate) mod input;
 pub(crate) mod navigate;
 pub(crate) mod read;
+mod refused;
 pub(crate) mod snapshot;
 
 use super::Browser;
