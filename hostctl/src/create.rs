@@ -98,10 +98,14 @@ fn describe(result: &CreateResult) -> String {
 
 /// Who may connect to the endpoint, as a sentence.
 fn callers(callers: &Callers) -> String {
-    let users: Vec<String> = callers.users.iter().map(|user| match user {
-        0 => "root".to_owned(),
-        user => format!("user {user}"),
-    }).collect();
+    let users: Vec<String> = callers
+        .users
+        .iter()
+        .map(|user| match user {
+            0 => "root".to_owned(),
+            user => format!("user {user}"),
+        })
+        .collect();
     let mut text = match users.split_last() {
         None => "nobody on this host".to_owned(),
         Some((last, [])) => format!("{last} on this host"),

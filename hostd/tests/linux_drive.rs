@@ -120,7 +120,8 @@ fn every_client_drives_a_clone_from_every_place() {
         let modules = repository.join("browserd/tests/clients/node_modules");
         std::os::unix::fs::symlink(modules, work.path().join("node_modules")).unwrap();
         std::os::unix::fs::symlink(home.socket(), work.path().join("sock")).unwrap();
-        let (node, python) = (repository.join(".cache/node/bin/node"), repository.join(".cache/python-agents/bin/python"));
+        let (node, python) =
+            (repository.join(".cache/node/bin/node"), repository.join(".cache/python-agents/bin/python"));
         let page = format!("http://{PUBLIC}:{PORT}/");
         let clients = [
             format!("{} playwright.mjs {page}", node.display()),
@@ -138,7 +139,9 @@ fn every_client_drives_a_clone_from_every_place() {
             // The first line of the README, by each account.
             let hostctl = program("hostctl").display().to_string();
             let create = |place: &Place| {
-                let line = format!("{hostctl} create --request-id task-4711 --json | jq -r .data.clone.cdp_endpoint");
+                let line = format!(
+                    "{hostctl} create --request-id task-4711 --json | jq -r .data.clone.cdp_endpoint"
+                );
                 let created = place.run(work.path(), "", &line);
                 let cdp = String::from_utf8(created.stdout).unwrap().trim().to_owned();
                 let error = String::from_utf8_lossy(&created.stderr);
@@ -185,9 +188,14 @@ fn the_readme_shows_the_examples() {
     for example in ["playwright.mjs", "puppeteer.mjs", "agent.py", "curl.sh", "hostd.toml"] {
         let text = fs::read_to_string(repository().join("examples").join(example)).unwrap();
         let shown = text.trim_end().lines().all(|line| readme.contains(line));
-        assert!(shown && readme.contains(text.trim_end()), "README.md does not show examples/{example} as it is");
+        assert!(
+            shown && readme.contains(text.trim_end()),
+            "README.md does not show examples/{example} as it is"
+        );
     }
-    for line in ["ip route add 10.87.64.0/22 via", "--network host", "hostctl create --request-id task-4711 --json"] {
+    for line in
+        ["ip route add 10.87.64.0/22 via", "--network host", "hostctl create --request-id task-4711 --json"]
+    {
         assert!(readme.contains(line), "{line}");
     }
 }

@@ -9,7 +9,7 @@ use crate::life::{block_on, home, made};
 use hostd::api::Severity;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const ROOT: &str = "/run/firewalls/root";
@@ -75,7 +75,7 @@ impl Programs {
     }
 
     /// A program that runs until the private machine ends.
-    fn start(&self, script: &str, is_up: &str) -> Child {
+    fn start(&self, script: &str, is_up: &str) {
         let log = format!("{ROOT}/tmp/{}.log", script.split(' ').next().unwrap());
         let log = fs::File::create(log).unwrap();
         let mut command = self.command(&format!("exec {script}"));
@@ -89,7 +89,7 @@ impl Programs {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        child
+        std::thread::spawn(move || child.wait());
     }
 }
 

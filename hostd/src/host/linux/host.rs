@@ -249,15 +249,16 @@ impl Host for LinuxHost {
     }
 
     fn close(&self) {
-        if let Some(isolation) = &self.0.mount_isolation {
-            isolation.release();
-        }
         // Clones that go on need their resolver.
         let has_clones = LinkTable::read(None).map_or(true, |links| {
             self.0.slots.slots().any(|slot| links.has(&self.0.slots.names(slot).interface))
         });
         if !has_clones && let Err(error) = self.0.dns_forwarder.end() {
             tracing::warn!(%error, "the clones' resolver cannot be ended");
+        }
+        // After its end: its file is below an isolated folder.
+        if let Some(isolation) = &self.0.mount_isolation {
+            isolation.release();
         }
     }
 }
