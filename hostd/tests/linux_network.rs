@@ -215,6 +215,34 @@ fn doctor_proves_names_and_egress_from_a_clone_network_and_leaves_nothing() {
     });
 }
 
+#[test]
+fn a_port_that_another_program_uses_is_named() {
+    in_private_machine("a_port_that_another_program_uses_is_named", |lab| {
+        run(&format!("ip -n internet addr add {ROUTER}/32 dev lo"));
+        resolve("internet", ip(ROUTER), PRIVATE);
+        set_resolv_conf(&format!("nameserver {ROUTER}\n"));
+        let other = std::net::UdpSocket::bind("0.0.0.0:53").unwrap();
+        let home = home(lab, &[NAMED]);
+        block_on(async {
+            let daemon = home.start().await;
+            let finding = findings(&daemon).await;
+            let finding = of(&finding, "names");
+            assert!(
+                finding.severity == Severity::Error
+                    && finding.message.contains("10.87.64.1:53")
+                    && finding.message.contains("another program"),
+                "{finding:?}"
+            );
+            // It starts as soon as the port is free.
+            drop(other);
+            until("the resolver runs", async || !forwarders().is_empty()).await;
+            let finding = findings(&daemon).await;
+            assert_eq!(of(&finding, "names").severity, Severity::Ok, "{finding:?}\n{}", home.log());
+            daemon.stop().await;
+        });
+    });
+}
+
 /// A call of hostd by another user of this host.
 fn call_as(user: u32, socket: &Path, line: &str) -> Value {
     const CALL: &str = r#"use IO::Socket::UNIX;

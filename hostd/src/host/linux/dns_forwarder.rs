@@ -17,7 +17,7 @@ use super::errors::{failed, refused};
 use super::jail::lock;
 use super::{cgroup, files};
 use crate::api::Limits;
-use crate::host::{HostErrorKind, HostResult};
+use crate::host::{HostErrorKind, HostResult, chain};
 use ipnet::Ipv4Net;
 use kernel::pidfd::{self, Signal};
 use nix::sys::socket::{
@@ -53,6 +53,8 @@ pub(super) struct DnsForwarder {
     cgroup: Option<PathBuf>,
     /// Held while it is started or ended.
     changing: Mutex<()>,
+    /// Why it does not run, as it was logged.
+    problem: Mutex<Option<String>>,
 }
 
 impl DnsForwarder {
@@ -65,7 +67,8 @@ impl DnsForwarder {
         cgroup: impl FnOnce(&str) -> Option<PathBuf>,
     ) -> DnsForwarder {
         let (address, file) = (SocketAddrV4::new(gateway, PORT), run.join(NAME));
-        DnsForwarder { address, clones, uid, file, cgroup: cgroup(NAME), changing: Mutex::default() }
+        let (changing, problem) = (Mutex::default(), Mutex::default());
+        DnsForwarder { address, clones, uid, file, cgroup: cgroup(NAME), changing, problem }
     }
 
     /// Start it if it does not run.
@@ -75,6 +78,19 @@ impl DnsForwarder {
             return Ok(());
         }
         self.restart()
+    }
+
+    /// Start it if it does not run, and log why that fails, once.
+    pub(super) fn keep_running(&self) {
+        let problem = self.ensure().err().map(|error| format!("{}; {}", chain(&error), error.hint));
+        let mut known = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != problem {
+            match &problem {
+                Some(problem) => tracing::error!(problem, "the clones' resolver does not run"),
+                None => tracing::info!("the clones' resolver runs"),
+            }
+            *known = problem;
+        }
     }
 
     /// Start it anew with this program. Queries wait in its sockets meanwhile.

@@ -6,7 +6,6 @@ use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
 use crate::config::Resolver;
 use crate::host::{
     CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, RefusedPackets, ServiceEndpoint, Unmount,
-    chain,
 };
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
@@ -55,10 +54,8 @@ impl Host for LinuxHost {
     async fn inventory(&self) -> HostResult<Inventory> {
         let datasets = self.0.storage.datasets(Part::ALL, None).await?;
         self.blocking(|state| {
-            if state.config.egress.resolver == Resolver::Auto
-                && let Err(error) = state.dns_forwarder.ensure()
-            {
-                tracing::error!(error = chain(&error), hint = error.hint, "the clones' resolver");
+            if state.config.egress.resolver == Resolver::Auto {
+                state.dns_forwarder.keep_running();
             }
             state.inventory(datasets)
         })

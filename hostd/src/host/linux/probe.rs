@@ -200,6 +200,11 @@ fn machine_reaches(target: &ProbeTarget, seen: &Seen) -> bool {
 
 fn names(state: &LinuxHostState, target: &ProbeTarget, seen: &Seen, host_reaches: bool) -> Option<Finding> {
     let host = &target.host;
+    if state.config.egress.resolver == Resolver::Auto
+        && let Err(error) = state.dns_forwarder.ensure()
+    {
+        return Some(finding(NAMES, Severity::Error, chain(&error), &error.hint));
+    }
     let how = match (state.config.egress.resolver, state.egress.resolver()) {
         (Resolver::Auto, Some(gateway)) => {
             let servers: Vec<String> =
