@@ -5,6 +5,7 @@
 
 mod check;
 mod clone_limits;
+mod egress;
 mod hosts;
 mod keys;
 mod lifecycle;
@@ -15,9 +16,9 @@ mod trust;
 mod types;
 
 pub use clone_limits::CloneLimits;
+pub use egress::{EgressConfig, ProbeTarget, Resolver};
 pub use hosts::{
-    DiskBound, EgressConfig, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,
-    StorageDriver,
+    DiskBound, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig, StorageDriver,
 };
 pub use keys::{ConfigKey, ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
 pub use lifecycle::{LifecycleConfig, PoolConfig};

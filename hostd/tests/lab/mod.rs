@@ -12,7 +12,7 @@
 mod network;
 mod page;
 
-pub use network::{enter, reaches, resolve, resolves, serve};
+pub use network::{enter, reaches, resolve, resolves, serve, set_resolv_conf};
 pub use page::Page;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +123,7 @@ impl Lab {
             "linux.limits=available".to_owned(),
             "linux.browserd=".to_owned(),
             "lifecycle.default_deadline_seconds=600".to_owned(),
+            format!("egress.probe={PUBLIC}:{PORT}"),
             "pool.last_slot=40".to_owned(),
             format!("pool.uid_base={}", uid_base()),
             "pool.subnet6=fd87:64::/64".to_owned(),
