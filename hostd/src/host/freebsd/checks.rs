@@ -174,18 +174,19 @@ impl FreebsdState {
                 "egress",
                 format!("PF is on, anchor {} is the rendered one and uses <{}>", policy.anchor, policy.set),
             ),
+            Ok(findings) if findings.is_empty() => {
+                let (state, fix) = match self.network.bridge(all) {
+                    None => ("does not exist", "scripts/freebsd/setup-host makes it"),
+                    Some(_) => ("is down", "hostd brings it up by itself within its next inspection"),
+                };
+                let message = format!("PF's rules are in place, but {} {state}", policy.bridge);
+                finding("egress", Severity::Error, message, fix)
+            }
             Ok(findings) => {
                 let what: Vec<String> = findings.iter().map(ToString::to_string).collect();
-                let message = match what.is_empty() {
-                    true => format!("PF's rules are in place, but {} is down", policy.bridge),
-                    false => format!("the clones' bridge is kept down: {}", what.join("; ")),
-                };
-                finding(
-                    "egress",
-                    Severity::Error,
-                    message,
-                    "pfctl -f /etc/pf.conf (never service pf restart); pfctl -e",
-                )
+                let message = format!("the clones' bridge is kept down: {}", what.join("; "));
+                let fix = "pfctl -f /etc/pf.conf (never service pf restart); pfctl -e";
+                finding("egress", Severity::Error, message, fix)
             }
             Err(error) => failed("egress", &error),
         }
