@@ -1,5 +1,7 @@
 //! Who calls, and what they may do.
 
+pub mod keys;
+
 use crate::ids::{KeyId, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,89 +1,139 @@
 //! The only place with SQL. SQLite and Postgres are behind one type; every test of the store runs on both.
+//!
+//! Both engines get the same text: `$1` parameters, 64-bit milliseconds, TEXT. Every call has the deadline
+//! `store.timeout_seconds`. A connection whose transaction failed, or was abandoned, is closed, so that no state of it can
+//! reach a later call.
 
-use crate::error::{ApiError, ErrorCode};
-use crate::ids::{KeyId, SessionId, TenantId};
-use crate::time::Millis;
+mod audit;
+mod error;
+mod frames;
+mod keys;
+mod migrate;
+mod open;
+mod rows;
+mod sessions;
+mod transaction;
 
-/// Why the store could not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The database cannot be reached, is read-only or full, or did not answer in time. Nothing was changed.
-    #[error("the database does not answer: {0}")]
-    Unavailable(#[source] sqlx::Error),
-    /// A row violates the schema: the database was changed by something else.
-    #[error("the database has a row that this version cannot read: {0}")]
-    Corrupt(String),
+pub use audit::{AuditFilter, AuditHead, AuditRow, CheckpointRow, NewAudit};
+pub use error::{OpenError, StoreError};
+pub use rows::{FrameRow, KeyRow, RecordingRow, SessionRow};
+pub use sessions::{IDEMPOTENCY_MS, Inserted, SessionFilter};
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The database. Clones share its connections.
+#[derive(Clone)]
+pub struct Store {
+    engine: Engine,
+    timeout: Duration,
+    checked: Arc<Mutex<Option<Instant>>>,
 }
 
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(_) => ApiError::new(ErrorCode::StoreUnavailable, error.to_string()),
-            StoreError::Corrupt(_) => ApiError::new(ErrorCode::Internal, error.to_string()),
-        }
+#[derive(Clone)]
+enum Engine {
+    /// SQLite has one writer at a time, so there is one connection for writing: callers queue here and not in SQLite, which
+    /// would let them sleep and retry.
+    Sqlite {
+        read: sqlx::SqlitePool,
+        write: sqlx::SqlitePool,
+    },
+    Postgres(sqlx::PgPool),
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("engine", &self.engine_name()).finish_non_exhaustive()
     }
 }
 
-/// A session as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionRow {
-    /// The session; also the `request_id` at hostd.
-    pub id: SessionId,
-    /// The tenant.
-    pub tenant: TenantId,
-    /// The caller that opened it, as [`Caller::name`](crate::access::Caller::name).
-    pub owner: String,
-    /// `opening`, `open`, `closing` or `closed`.
-    pub state: String,
-    /// `clean` or `operator`.
-    pub credential_mode: String,
-    /// The domains, as a JSON array of host names.
-    pub domains: String,
-    /// `off`, `transient` or `audit`.
-    pub record: String,
-    /// The labels, as a JSON object of texts.
-    pub labels: String,
-    /// When it was asked for.
-    pub created_at: Millis,
-    /// When its clone was ready.
-    pub started_at: Option<Millis>,
-    /// When it ends at the latest.
-    pub deadline_at: Millis,
-    /// The idle time in milliseconds after which it is closed.
-    pub idle_ms: Millis,
-    /// When the last call ended. Written at most every few seconds.
-    pub used_at: Millis,
-    /// The name of its clone at hostd, once there is one.
-    pub clone_name: Option<String>,
-    /// The id of its clone at hostd.
-    pub clone_id: Option<String>,
-    /// When it was closed.
-    pub closed_at: Option<Millis>,
-    /// Why it was closed: `requested`, `idle`, `deadline`, `clone_lost`, `open_failed`, `restart`, …
-    pub close_reason: Option<String>,
+/// Run the same body on whichever engine there is. `read db` gives an executor for one statement that only reads, `write db`
+/// one for one statement that writes, `transaction tx` a transaction that is committed after the body; `tx` is used as
+/// `&mut **tx`.
+macro_rules! on {
+    ($store:expr, read $db:ident => $body:expr) => {
+        match &$store.engine {
+            $crate::store::Engine::Sqlite { read: $db, .. } => $store.deadline(async { Ok($body) }).await,
+            $crate::store::Engine::Postgres($db) => $store.deadline(async { Ok($body) }).await,
+        }
+    };
+    ($store:expr, write $db:ident => $body:expr) => {
+        match &$store.engine {
+            $crate::store::Engine::Sqlite { write: $db, .. } => $store.deadline(async { Ok($body) }).await,
+            $crate::store::Engine::Postgres($db) => $store.deadline(async { Ok($body) }).await,
+        }
+    };
+    ($store:expr, transaction $tx:ident => $body:expr) => {
+        match &$store.engine {
+            $crate::store::Engine::Sqlite { write, .. } => {
+                let work = async {
+                    let mut transaction = $crate::store::transaction::begin(write, "BEGIN IMMEDIATE").await?;
+                    let $tx = &mut transaction;
+                    let result = $body;
+                    transaction.commit().await?;
+                    Ok(result)
+                };
+                $store.deadline(work).await
+            }
+            $crate::store::Engine::Postgres(pool) => {
+                let work = async {
+                    let mut transaction = $crate::store::transaction::begin(pool, "BEGIN").await?;
+                    let $tx = &mut transaction;
+                    let result = $body;
+                    transaction.commit().await?;
+                    Ok(result)
+                };
+                $store.deadline(work).await
+            }
+        }
+    };
 }
+pub(crate) use on;
 
-/// An API key as it is stored. The secret is not stored, only its hash.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyRow {
-    /// The public name.
-    pub id: KeyId,
-    /// The tenant.
-    pub tenant: TenantId,
-    /// A name for people.
-    pub label: String,
-    /// SHA-256 of the secret.
-    pub secret_hash: Vec<u8>,
-    /// The scopes, separated by commas.
-    pub scopes: String,
-    /// Who issued it.
-    pub issued_by: String,
-    /// When it was issued.
-    pub issued_at: Millis,
-    /// When it expires.
-    pub expires_at: Option<Millis>,
-    /// When it was revoked.
-    pub revoked_at: Option<Millis>,
-    /// When it was last used. Written at most once a minute.
-    pub used_at: Option<Millis>,
+impl Store {
+    /// `sqlite` or `postgres`.
+    pub fn engine_name(&self) -> &'static str {
+        match self.engine {
+            Engine::Sqlite { .. } => "sqlite",
+            Engine::Postgres(_) => "postgres",
+        }
+    }
+
+    async fn deadline<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.timeout, work).await {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::timeout(self.timeout)),
+        }
+    }
+
+    /// Whether the database can be written, for the readiness check. It commits a row, because a full disk is found only by
+    /// that; at most once a second.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let recent = |at: &Option<Instant>| at.is_some_and(|at| at.elapsed() < Duration::from_secs(1));
+        if recent(&self.checked.lock().expect("not poisoned")) {
+            return Ok(());
+        }
+        on!(self, write db => {
+            sqlx::query("INSERT INTO probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at")
+                .bind(crate::time::now())
+                .execute(db)
+                .await?;
+        })?;
+        *self.checked.lock().expect("not poisoned") = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Close the connections. Later calls fail.
+    pub async fn close(&self) {
+        match &self.engine {
+            Engine::Sqlite { read, write } => {
+                read.close().await;
+                // The last connection that is closed moves the write-ahead log into the database.
+                write.close().await;
+            }
+            Engine::Postgres(pool) => pool.close().await,
+        }
+    }
 }
