@@ -21,7 +21,19 @@ use std::time::{Duration, Instant};
 const UID: u32 = 60990;
 const PAGE: &str = include_str!("page.html");
 const INFO: &str = include_str!("../src/browser/js/info.js");
-const ELEMENT: &str = include_str!("../src/browser/js/element.js");
+/// browserd's functions for elements, as it composes them.
+macro_rules! on_element_script {
+    ($file:literal) => {
+        concat!(
+            "async function (selector, ...given) {\n",
+            include_str!("../src/browser/js/locate.js"),
+            include_str!(concat!("../src/browser/js/", $file)),
+            "}"
+        )
+    };
+}
+const POINT: &str = on_element_script!("point.js");
+const FOCUS: &str = on_element_script!("focus.js");
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
@@ -521,7 +533,7 @@ impl Raw {
     }
 
     fn click(&mut self, selector: &str) {
-        let point = self.run(ELEMENT, &[json!(selector), json!("point")]);
+        let point = self.run(POINT, &[json!(selector)]);
         let mut last = 0;
         for (kind, button, count) in
             [("mouseMoved", "none", 0), ("mousePressed", "left", 1), ("mouseReleased", "left", 1)]
@@ -533,7 +545,7 @@ impl Raw {
     }
 
     fn type_text(&mut self, selector: &str, text: &str) {
-        self.run(ELEMENT, &[json!(selector), json!("replace")]);
+        self.run(FOCUS, &[json!(selector), json!(true)]);
         self.call("Input.insertText", json!({ "text": text }));
     }
 

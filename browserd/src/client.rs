@@ -52,6 +52,22 @@ pub struct Client {
     connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
 }
 
+const JSON: &str = "application/json";
+
+fn answer<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, ClientError> {
+    match status.is_success() {
+        true => serde_json::from_slice(body).map_err(ClientError::Response),
+        false => Err(failed(status, body)),
+    }
+}
+
+fn failed(status: StatusCode, body: &[u8]) -> ClientError {
+    match serde_json::from_slice::<ErrorBody>(body) {
+        Ok(body) => ClientError::Api(body.error),
+        Err(_) => ClientError::Status(status),
+    }
+}
+
 macro_rules! calls {
     ($($(#[$doc:meta])* $name:ident($request:ty) -> $answer:ty = $path:literal;)*) => {
         impl Client {$(
@@ -72,6 +88,28 @@ calls! {
     screenshot(Screenshot) -> Picture = "/v1/screenshot";
     /// Click a point or an element.
     click(Click) -> Acted = "/v1/click";
+    /// Move the pointer over a point or an element.
+    hover(Hover) -> Acted = "/v1/hover";
+    /// Drag from one place to another.
+    drag(Drag) -> Acted = "/v1/drag";
+    /// Move the mouse, or press or release a button.
+    mouse(Mouse) -> Acted = "/v1/mouse";
+    /// Set the value of a form control.
+    set_value(SetValue) -> ValueSet = "/v1/set_value";
+    /// Wait until conditions hold.
+    wait_for(WaitFor) -> Waited = "/v1/wait_for";
+    /// The tab's URL, title and whether it is loading.
+    url(Url) -> PageUrl = "/v1/url";
+    /// Find elements by text, role or placeholder.
+    find(Find) -> Found = "/v1/find";
+    /// The tab's console messages and uncaught exceptions.
+    console(Console) -> ConsoleLog = "/v1/console";
+    /// The tab's network requests.
+    network(Network) -> NetworkLog = "/v1/network";
+    /// What happened in the browser.
+    events(Events) -> EventList = "/v1/events";
+    /// Give files to a file input, or to the file chooser that an element opens.
+    upload(Upload) -> Acted = "/v1/upload";
     /// Type text.
     type_text(Type) -> Acted = "/v1/type";
     /// Press a key or a key combination.
@@ -109,7 +147,7 @@ impl Client {
 
     /// Whether pages can be opened.
     pub async fn ready(&self) -> Result<bool, ClientError> {
-        let (status, _) = self.send(Method::GET, "/readyz", Bytes::new()).await?;
+        let (status, _) = self.send(Method::GET, "/readyz", JSON, Bytes::new()).await?;
         Ok(status == StatusCode::OK)
     }
 
@@ -133,6 +171,11 @@ impl Client {
         self.call(Method::POST, &format!("/v1/tabs/{tab}/activate"), None::<&Nothing>).await
     }
 
+    /// The last dialogs of all tabs.
+    pub async fn recent_dialogs(&self) -> Result<RecentDialogs, ClientError> {
+        self.call(Method::GET, "/v1/dialogs", None::<&Nothing>).await
+    }
+
     /// All cookies.
     pub async fn cookies(&self) -> Result<Cookies, ClientError> {
         self.call(Method::GET, "/v1/cookies", None::<&Nothing>).await
@@ -141,6 +184,36 @@ impl Client {
     /// Remove all cookies.
     pub async fn clear_cookies(&self) -> Result<Done, ClientError> {
         self.call(Method::DELETE, "/v1/cookies", None::<&Nothing>).await
+    }
+
+    /// The bytes of a finished download, and its removal if `delete`. The whole file is held in memory.
+    pub async fn get_download(&self, guid: &str, delete: bool) -> Result<Bytes, ClientError> {
+        let path = format!("/v1/downloads/{guid}?delete={delete}");
+        let (status, body) = self.send(Method::GET, &path, JSON, Bytes::new()).await?;
+        if status.is_success() { Ok(body) } else { Err(failed(status, &body)) }
+    }
+
+    /// Remove a download's file, or cancel a running download.
+    pub async fn delete_download(&self, guid: &str) -> Result<Done, ClientError> {
+        self.call(Method::DELETE, &format!("/v1/downloads/{guid}"), None::<&Nothing>).await
+    }
+
+    /// Put a file into the clone.
+    pub async fn put_file(&self, name: &str, bytes: Bytes) -> Result<ClientFile, ClientError> {
+        let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let path = format!("/v1/files?name={encoded}");
+        let (status, body) = self.send(Method::POST, &path, "application/octet-stream", bytes).await?;
+        answer(status, &body)
+    }
+
+    /// The files that callers put into the clone.
+    pub async fn files(&self) -> Result<ClientFiles, ClientError> {
+        self.call(Method::GET, "/v1/files", None::<&Nothing>).await
+    }
+
+    /// Remove a file that a caller put into the clone.
+    pub async fn delete_file(&self, file: &str) -> Result<Done, ClientError> {
+        self.call(Method::DELETE, &format!("/v1/files/{file}"), None::<&Nothing>).await
     }
 
     /// All downloads.
@@ -158,21 +231,15 @@ impl Client {
             Some(request) => serde_json::to_vec(request).map_err(ClientError::Request)?,
             None => Vec::new(),
         };
-        let (status, body) = self.send(method, path, body.into()).await?;
-        if status.is_success() {
-            serde_json::from_slice(&body).map_err(ClientError::Response)
-        } else {
-            match serde_json::from_slice::<ErrorBody>(&body) {
-                Ok(body) => Err(ClientError::Api(body.error)),
-                Err(_) => Err(ClientError::Status(status)),
-            }
-        }
+        let (status, body) = self.send(method, path, JSON, body.into()).await?;
+        answer(status, &body)
     }
 
     async fn send(
         &self,
         method: Method,
         path: &str,
+        kind: &'static str,
         body: Bytes,
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", self.secret.as_str()))
@@ -183,7 +250,7 @@ impl Client {
             .uri(path)
             .header(HOST, self.address.to_string())
             .header(AUTHORIZATION, authorization)
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(CONTENT_TYPE, HeaderValue::from_static(kind))
             .body(Full::new(body))
             .map_err(|error| self.failed(error))?;
         let mut kept = self.connection.lock().await;

@@ -114,6 +114,10 @@ pub struct Config {
     #[arg(long, env = "BROWSERD_MAX_DOWNLOAD", default_value_t = 256 << 20)]
     pub max_download: u64,
 
+    /// Maximum size in bytes of all files together that callers put into the clone.
+    #[arg(long, env = "BROWSERD_MAX_FILES", default_value_t = 256 << 20)]
+    pub max_files: u64,
+
     /// Time for Chromium to open its first page, in milliseconds.
     #[arg(long, env = "BROWSERD_START_TIMEOUT_MS", default_value_t = 30_000)]
     pub start_timeout_ms: u64,

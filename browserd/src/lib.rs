@@ -15,9 +15,11 @@ pub mod client;
 mod config;
 mod presentation;
 mod program;
+mod protocol;
 mod secret;
 mod server;
 mod sys;
+mod transfer;
 
 pub use api::error::with_causes;
 pub use config::Config;

@@ -57,7 +57,7 @@ codes! {
     NoSuchTab "no_such_tab" NOT_FOUND false "GET /v1/tabs lists the open tabs; POST /v1/tabs opens one."
     /// No element matches the selector.
     NoSuchElement "no_such_element" NOT_FOUND true "Inspect the page with snapshot or read_dom; it may still be loading."
-    /// The ref is not from the tab's last snapshot, or its element was removed.
+    /// The ref is unknown in the tab's document, or its element was removed.
     StaleRef "stale_ref" CONFLICT false "Take a new snapshot and use its refs."
     /// The selector is not valid CSS.
     InvalidSelector "invalid_selector" BAD_REQUEST false "Correct the CSS selector, or use a ref from a snapshot."
@@ -65,6 +65,22 @@ codes! {
     ElementNotVisible "element_not_visible" CONFLICT true "Scroll, open the part of the page that contains it, or choose another element."
     /// The element does not accept text.
     ElementNotEditable "element_not_editable" CONFLICT false "Choose an input, a textarea or an editable element."
+    /// There is no such download, or its file was removed.
+    NoSuchDownload "no_such_download" NOT_FOUND false "GET /v1/downloads lists the downloads; a restart of the browser removes them."
+    /// The download is still running.
+    DownloadNotComplete "download_not_complete" CONFLICT true "Wait for the event download_completed, or until GET /v1/downloads says completed."
+    /// The download was cancelled or failed.
+    DownloadFailed "download_failed" CONFLICT false "The site ended it, it was cancelled, or it is larger than --max-download; start it again."
+    /// There is no such file of a caller.
+    NoSuchFile "no_such_file" NOT_FOUND false "Put the file into the clone with POST /v1/files and use the path that it returns."
+    /// The files of callers would exceed their limit.
+    FilesFull "files_full" INSUFFICIENT_STORAGE false "Remove files with DELETE /v1/files/{file}, or raise --max-files."
+    /// The clone's disk is full, or its file system refused the file.
+    StorageFailed "storage_failed" INSUFFICIENT_STORAGE false "Remove downloads and files, or create the clone with a larger disk."
+    /// The form control does not accept the value.
+    InvalidValue "invalid_value" UNPROCESSABLE_ENTITY false "Give a value that the control accepts; the message says what it has."
+    /// The conditions did not hold in time.
+    WaitTimeout "wait_timeout" GATEWAY_TIMEOUT true "Take a snapshot: the page may show something else; wait for another condition or raise timeout_ms."
     /// The page could not be loaded.
     NavigationFailed "navigation_failed" BAD_GATEWAY true "Check the URL and whether the clone may reach its host."
     /// The network policy of the clone refuses the address.

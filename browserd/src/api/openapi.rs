@@ -1,7 +1,7 @@
 //! The OpenAPI 3.1 document, generated from the table of operations and the types.
 
 use super::error::{ErrorBody, ErrorCode};
-use super::operations::operations;
+use super::operations::{BodyKind, operations};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
@@ -13,30 +13,45 @@ pub fn document() -> Value {
     let error_schema = generator.subschema_for::<ErrorBody>();
     let mut paths = Map::new();
     for operation in operations() {
-        let success = if operation.id == "open_tab" { "201" } else { "200" };
+        let success = if ["open_tab", "put_file"].contains(&operation.id) { "201" } else { "200" };
+        let bytes = || json!({ "application/octet-stream": {} });
+        let content = match operation.sends_file {
+            true => bytes(),
+            false => json!({ "application/json": { "schema": (operation.response_schema)(&mut generator) } }),
+        };
         let mut described = json!({
             "operationId": operation.id,
             "summary": operation.summary,
             "responses": {
-                success: {
-                    "description": "Done",
-                    "content": { "application/json": { "schema": (operation.response_schema)(&mut generator) } },
-                },
+                success: { "description": "Done", "content": content },
                 "default": { "$ref": "#/components/responses/Error" },
             },
         });
-        if operation.has_body {
-            described["requestBody"] = json!({
-                "content": { "application/json": { "schema": (operation.request_schema)(&mut generator) } },
-            });
+        let body = match operation.body {
+            BodyKind::None => None,
+            BodyKind::Json => {
+                Some(json!({ "application/json": { "schema": (operation.request_schema)(&mut generator) } }))
+            }
+            BodyKind::Bytes => Some(bytes()),
+        };
+        if let Some(content) = body {
+            described["requestBody"] = json!({ "content": content });
         }
         if operation.public {
             described["security"] = json!([]);
         }
-        if operation.path.contains("{tab}") {
-            described["parameters"] = json!([{
-                "name": "tab", "in": "path", "required": true, "schema": { "type": "string" },
-            }]);
+        let in_path = operation.variable().map(|(_, name, _)| {
+            json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
+        });
+        let in_query = operation.query.iter().map(|(name, required, description)| {
+            json!({
+                "name": name, "in": "query", "required": required, "description": description,
+                "schema": { "type": "string" },
+            })
+        });
+        let parameters: Vec<Value> = in_path.into_iter().chain(in_query).collect();
+        if !parameters.is_empty() {
+            described["parameters"] = json!(parameters);
         }
         let path = paths.entry(operation.path).or_insert_with(|| json!({}));
         path[operation.method.as_str().to_ascii_lowercase()] = described;
@@ -104,6 +119,6 @@ mod tests {
         }
         let document = document();
         walk(&document, &document);
-        assert_eq!(document["paths"].as_object().unwrap().len(), 22);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 36);
     }
 }

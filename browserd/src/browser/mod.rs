@@ -1,24 +1,29 @@
 //! A running browser with its tabs, downloads and raw clients.
 
 pub(crate) mod actions;
+pub(crate) mod event_log;
 mod events;
 pub(crate) mod keys;
+pub(crate) mod page_log;
 pub(crate) mod process;
+pub(crate) mod refs;
 pub(crate) mod relay;
 pub(crate) mod supervisor;
 pub(crate) mod tab;
 mod warm_up;
 
 use crate::api::error::{ApiError, ErrorCode};
-use crate::api::types::{Download, TabInfo};
+use crate::api::types::{BrowserEvent, Download, EventKind, RecentDialog, TabInfo};
 use crate::cdp::{CdpError, Connection, Event};
 use crate::config::Config;
 use crate::presentation::Presentation;
+use crate::transfer::OutgoingFile;
+use event_log::{Continuity, event};
 use events::{BrowserState, TargetInfo};
-use relay::Relays;
+use relay::{Relays, empty_object};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tab::{TabRef, left};
@@ -47,6 +52,8 @@ pub(crate) struct BrowserVersion {
     pub(crate) product: String,
     pub(crate) user_agent: String,
     pub(crate) js_version: String,
+    #[serde(default)]
+    pub(crate) revision: String,
 }
 
 impl Browser {
@@ -55,7 +62,7 @@ impl Browser {
         pipe: UnixStream,
         config: &Config,
         presentation: &Presentation,
-        renderer_crashes: Arc<AtomicU64>,
+        continuity: Arc<Continuity>,
     ) -> Result<Arc<Self>, ApiError> {
         let state = Arc::new(BrowserState {
             cdp: OnceLock::new(),
@@ -64,7 +71,12 @@ impl Browser {
             tabs_changed: watch::Sender::new(0),
             downloads: Mutex::default(),
             relays: Mutex::default(),
-            renderer_crashes,
+            dialogs: Mutex::default(),
+            downloads_folder: config.data_dir.join("downloads"),
+            contexts: Mutex::default(),
+            creating: AtomicUsize::new(0),
+            continuity,
+            announced: AtomicBool::new(false),
             max_tabs: config.max_tabs,
             max_download: config.max_download,
         });
@@ -78,7 +90,6 @@ impl Browser {
 
         let until = Instant::now() + Duration::from_millis(config.start_timeout_ms);
         let pages = json!([{ "type": "page" }, { "exclude": true }]);
-        let downloads = config.data_dir.join("downloads");
         let version: BrowserVersion = cdp.call(None, "Browser.getVersion", json!({}), left(until)).await?;
         let number = version.product.split_once('/').map_or("", |(_, number)| number);
         let overrides = presentation.overrides(&version.user_agent, number);
@@ -97,14 +108,11 @@ impl Browser {
             "autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": attached
         });
         let attach = cdp.call_raw(None, "Target.setAutoAttach", &attach, left(until));
-        let behaviour = json!({
-            "behavior": "allowAndName", "downloadPath": downloads, "eventsEnabled": true
-        });
-        let behaviour = cdp.call_raw(None, "Browser.setDownloadBehavior", &behaviour, left(until));
+        let downloads = async { state.allow_downloads(None).await.map(|()| empty_object()) };
         // A page that asks reads what a request would get: nobody is there to answer a prompt.
         let denied = json!({ "permission": { "name": "notifications" }, "setting": "denied" });
         let denied = cdp.call_raw(None, "Browser.setPermission", &denied, left(until));
-        tokio::try_join!(discover, attach, behaviour, denied)?;
+        tokio::try_join!(discover, attach, downloads, denied)?;
 
         let browser = Arc::new(Self { cdp, version, state });
         // The browser is ready when its first page runs a script.
@@ -114,6 +122,9 @@ impl Browser {
         if config.warm_up {
             warm_up::run(&browser, &tab, until).await?;
         }
+        browser.state.announced.store(true, Ordering::Relaxed);
+        let ready = BrowserEvent { tab: Some(tab.id.clone()), ..event(EventKind::BrowserReady) };
+        browser.state.add_event(ready);
         Ok(browser)
     }
 
@@ -167,8 +178,7 @@ impl Browser {
         struct Created {
             target_id: String,
         }
-        if self.state.tabs().open.len() >= self.state.max_tabs {
-            let limit = self.state.max_tabs;
+        if let Some(limit) = self.tab_limit_reached() {
             return Err(ApiError::new(
                 ErrorCode::TooManyTabs,
                 format!("the limit of {limit} open tabs is reached"),
@@ -265,6 +275,92 @@ impl Browser {
 
     pub(crate) fn downloads(&self) -> Vec<Download> {
         self.state.downloads.lock().expect("no panic while held").iter().cloned().collect()
+    }
+
+    fn download(&self, guid: &str) -> Result<Download, ApiError> {
+        let found = self.downloads().into_iter().find(|download| download.guid == guid);
+        found.ok_or_else(|| {
+            let short: String = guid.chars().take(40).collect();
+            ApiError::new(ErrorCode::NoSuchDownload, format!("no download {short:?}"))
+        })
+    }
+
+    /// Opens the file of a finished download.
+    pub(crate) async fn download_file(&self, guid: &str, delete: bool) -> Result<OutgoingFile, ApiError> {
+        let download = self.download(guid)?;
+        let error = |code, message: &str| Err(ApiError::new(code, format!("{}: {message}", download.guid)));
+        match download.state.as_str() {
+            _ if download.removed => error(ErrorCode::NoSuchDownload, "the file was removed"),
+            "completed" => {
+                let path = self.state.downloads_folder.join(&download.guid);
+                if delete {
+                    self.mark_removed(&download.guid);
+                }
+                OutgoingFile::open(path, &download.suggested_filename, delete).await
+            }
+            "canceled" => error(ErrorCode::DownloadFailed, "it was cancelled or failed"),
+            _ => error(ErrorCode::DownloadNotComplete, "it is still running"),
+        }
+    }
+
+    /// Removes the file of a download, and cancels a running one.
+    pub(crate) async fn delete_download(&self, guid: &str) -> Result<(), ApiError> {
+        let download = self.download(guid)?;
+        if download.state == "in_progress" {
+            self.state.cancel_download(&download.guid);
+            return Ok(());
+        }
+        self.mark_removed(&download.guid);
+        match tokio::fs::remove_file(self.state.downloads_folder.join(&download.guid)).await {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(ApiError::new(ErrorCode::StorageFailed, format!("cannot remove the file: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn mark_removed(&self, guid: &str) {
+        let mut downloads = self.state.downloads.lock().expect("no panic while held");
+        if let Some(download) = downloads.iter_mut().find(|download| download.guid == guid) {
+            download.removed = true;
+        }
+    }
+
+    /// The download that the tab started last, as soon as Chromium has reported one after the first `known` ones.
+    pub(crate) async fn started_download(
+        &self,
+        tab: &str,
+        known: &[String],
+        until: Instant,
+    ) -> Option<String> {
+        let mut changes = self.state.tabs_changed.subscribe();
+        let started = async {
+            loop {
+                changes.mark_unchanged();
+                let new =
+                    self.downloads().into_iter().rev().find(|download| {
+                        download.tab.as_deref() == Some(tab) && !known.contains(&download.guid)
+                    });
+                if let Some(download) = new {
+                    return download.guid;
+                }
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::time::timeout_at(until, started).await.ok()
+    }
+
+    /// Whether another tab may be opened, with those that raw clients are just opening.
+    pub(crate) fn tab_limit_reached(&self) -> Option<usize> {
+        let open = self.state.tabs().open.len() + self.state.creating.load(Ordering::Relaxed);
+        (open >= self.state.max_tabs).then_some(self.state.max_tabs)
+    }
+
+    /// The last dialogs that browserd answered.
+    pub(crate) fn dialogs(&self) -> Vec<RecentDialog> {
+        self.state.dialogs.lock().expect("no panic while held").iter().cloned().collect()
     }
 
     pub(crate) fn relays(&self) -> MutexGuard<'_, Relays> {

@@ -64,7 +64,7 @@ const FIXED_ARGS: [&str; 32] = [
 const FIRST_PAGE: &str = "about:blank";
 
 /// Environment variables passed to Chromium. All others are removed.
-const KEPT_VARIABLES: [&str; 6] = ["LANG", "LC_ALL", "TZ", "PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH"];
+const KEPT_VARIABLES: [&str; 5] = ["LANG", "TZ", "PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH"];
 
 /// Why Chromium could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +114,8 @@ impl Process {
             .env_clear()
             .envs(KEPT_VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
             .envs(presentation.timezone.iter().map(|zone| ("TZ", zone)))
+            // Chromium cannot open a file with other characters than ASCII in its name in a locale without them.
+            .env("LC_CTYPE", "C.UTF-8")
             .env("HOME", &folder)
             .env("TMPDIR", &folder)
             .current_dir("/")

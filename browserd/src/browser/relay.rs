@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -30,7 +30,10 @@ pub(crate) struct Relays {
 /// One raw client.
 #[derive(Debug)]
 pub(crate) struct Relay {
+    /// The session of commands that name none: the browser's, or the page's of a client of one page.
     root: Session,
+    /// The browser session in which a page was attached. Its events are not for the client.
+    above: Option<Session>,
     /// Session ids below `root`, with their target ids.
     sessions: Mutex<HashMap<String, String>>,
     /// Messages to the client; `None` closes the connection.
@@ -39,6 +42,8 @@ pub(crate) struct Relay {
     queued: AtomicUsize,
     limit: usize,
     pending: AtomicUsize,
+    /// Whether the client asked for downloads in a folder of its own machine.
+    names_folder: AtomicBool,
     /// Why the client has to be disconnected.
     end: watch::Sender<Option<&'static str>>,
 }
@@ -112,6 +117,12 @@ impl Relays {
         let Some(relay) = event.session.and_then(|session| self.by_session.get(session)).cloned() else {
             return EventDelivery { for_raw_client: false, lost_session: None };
         };
+        if event.session.is_some() && event.session == relay.above.as_deref() {
+            if event.method == "Target.detachedFromTarget" {
+                relay.end.send_replace(Some("the page was closed"));
+            }
+            return EventDelivery { for_raw_client: true, lost_session: None };
+        }
         let mut lost_session = None;
         match event.method {
             "Target.attachedToTarget" => {
@@ -132,7 +143,9 @@ impl Relays {
             _ => {}
         }
         let session = event.session.filter(|session| **session != *relay.root);
-        relay.push(&ToClient { method: Some(event.method), params: Some(event.params), session, ..EMPTY });
+        let changed = relay.not_downloaded(event);
+        let params = Some(changed.as_deref().unwrap_or(event.params));
+        relay.push(&ToClient { method: Some(event.method), params, session, ..EMPTY });
         EventDelivery { for_raw_client: true, lost_session }
     }
 }
@@ -147,6 +160,21 @@ pub(crate) struct EventDelivery {
 }
 
 impl Relay {
+    /// The event of a finished download as a client gets it that asked for the file in a folder of its own: the file is not
+    /// there, so for this client the download failed. Playwright would otherwise return an empty stream.
+    fn not_downloaded(&self, event: &Event<'_>) -> Option<Box<RawValue>> {
+        let is_progress = matches!(event.method, "Browser.downloadProgress" | "Page.downloadProgress");
+        if !is_progress || !self.names_folder.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut params: serde_json::Value = event.parse()?;
+        if params["state"] != "completed" {
+            return None;
+        }
+        params["state"] = json!("canceled");
+        serde_json::value::to_raw_value(&params).ok()
+    }
+
     fn push(&self, message: &ToClient<'_>) {
         let Ok(text) = serde_json::to_string(message) else { return };
         let queued = self.queued.fetch_add(text.len(), Ordering::Relaxed) + text.len();
@@ -183,8 +211,13 @@ pub(crate) struct RawClient {
 }
 
 impl RawClient {
-    /// A new client with its own browser session. It is disconnected when more than `limit` bytes are queued for it.
-    pub(crate) async fn connect(browser: Arc<Browser>, limit: usize) -> Result<Self, CdpError> {
+    /// A new client with its own browser session, or with a session of the page with this target id. It is disconnected when
+    /// more than `limit` bytes are queued for it.
+    pub(crate) async fn connect(
+        browser: Arc<Browser>,
+        page: Option<&str>,
+        limit: usize,
+    ) -> Result<Self, CdpError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Attached {
@@ -192,17 +225,45 @@ impl RawClient {
         }
         let attached: Attached =
             browser.cdp.call(None, "Target.attachToBrowserTarget", json!({}), ATTACH_TIMEOUT).await?;
+        let above: Session = attached.session_id.as_str().into();
+        let root = match page {
+            None => above.clone(),
+            Some(target) => {
+                let params = json!({ "targetId": target, "flatten": true });
+                let attach = "Target.attachToTarget";
+                let attached: Result<Attached, _> =
+                    browser.cdp.call(Some(&above), attach, params, ATTACH_TIMEOUT).await;
+                match attached {
+                    Ok(attached) => attached.session_id.as_str().into(),
+                    Err(error) => {
+                        let params = json!({ "sessionId": &*above });
+                        let _ = browser
+                            .cdp
+                            .call_raw(None, "Target.detachFromTarget", &params, ATTACH_TIMEOUT)
+                            .await;
+                        return Err(error);
+                    }
+                }
+            }
+        };
         let (outgoing, incoming) = mpsc::unbounded_channel();
+        let sessions = page.map(|target| (root.to_string(), target.to_owned())).into_iter().collect();
         let relay = Arc::new(Relay {
-            root: attached.session_id.as_str().into(),
-            sessions: Mutex::default(),
+            above: page.map(|_| above.clone()),
+            root: root.clone(),
+            sessions: Mutex::new(sessions),
             outgoing,
             queued: AtomicUsize::new(0),
             limit,
             pending: AtomicUsize::new(0),
+            names_folder: AtomicBool::new(false),
             end: watch::Sender::new(None),
         });
-        browser.relays().by_session.insert(attached.session_id, relay.clone());
+        let mut relays = browser.relays();
+        for session in [above, root] {
+            relays.by_session.insert(session.to_string(), relay.clone());
+        }
+        drop(relays);
         Ok(Self { browser, relay, incoming })
     }
 
@@ -249,7 +310,7 @@ impl RawSender {
             relay.push(&ToClient { error, ..EMPTY });
             return;
         };
-        let refuse = |code, message| {
+        let refuse = |code, message: &str| {
             let error = Some(ErrorToClient { code, message });
             relay.push(&ToClient { id: Some(id), error, session: session.as_deref(), ..EMPTY });
         };
@@ -271,12 +332,42 @@ impl RawSender {
             refuse(-32000, "Too many commands without a reply.");
             return;
         }
+        let changed = match self.adjust(&method, params) {
+            Adjusted::Unchanged => None,
+            Adjusted::Params(params) => Some(params),
+            Adjusted::Done => {
+                relay.reply(id, session.as_deref(), &Ok(empty_object()));
+                return;
+            }
+            Adjusted::Refused(message) => {
+                refuse(-32000, &message);
+                return;
+            }
+        };
+        let params = changed.as_deref().or(params);
         relay.pending.fetch_add(1, Ordering::Relaxed);
         let to: Session = session.as_deref().map_or_else(|| relay.root.clone(), Into::into);
         let replying = relay.clone();
+        let browser = self.browser.clone();
+        let creates_tab = method == "Target.createTarget";
+        if creates_tab {
+            browser.state.creating.fetch_add(1, Ordering::Relaxed);
+        }
+        let creates_context = method == "Target.createBrowserContext";
         let on_reply = Box::new(move |reply: Reply| {
             replying.pending.fetch_sub(1, Ordering::Relaxed);
-            replying.reply(id, session.as_deref(), &reply);
+            if creates_tab {
+                browser.state.creating.fetch_sub(1, Ordering::Relaxed);
+            }
+            let context = reply.as_ref().ok().filter(|_| creates_context).and_then(|reply| context_of(reply));
+            match context {
+                None => replying.reply(id, session.as_deref(), &reply),
+                // The client learns of its context when downloads in it arrive.
+                Some(context) => drop(tokio::spawn(async move {
+                    browser.state.on_new_context(context).await;
+                    replying.reply(id, session.as_deref(), &reply);
+                })),
+            }
         });
         let nothing = empty_object();
         let params = params.unwrap_or(&nothing);
@@ -284,13 +375,92 @@ impl RawSender {
     }
 }
 
-fn empty_object() -> Box<RawValue> {
+/// What becomes of a raw client's command.
+enum Adjusted {
+    Unchanged,
+    Params(Box<RawValue>),
+    /// There is nothing to do.
+    Done,
+    Refused(String),
+}
+
+impl RawSender {
+    /// Commands that concern files or limits of the clone.
+    ///
+    /// A client names folders and files of its own machine. Its downloads go to browserd's folder instead, from which it can
+    /// fetch them. A file that does not exist would be an empty file for the page, so the command is refused.
+    fn adjust(&self, method: &str, params: Option<&RawValue>) -> Adjusted {
+        #[derive(Deserialize)]
+        struct Behavior {
+            behavior: String,
+        }
+        #[derive(Deserialize)]
+        struct InputFiles {
+            files: Vec<String>,
+        }
+        let params = params.map_or("{}", RawValue::get);
+        match method {
+            "Browser.setDownloadBehavior" | "Page.setDownloadBehavior" => {
+                let allowed = serde_json::from_str::<Behavior>(params)
+                    .is_ok_and(|wanted| matches!(wanted.behavior.as_str(), "allow" | "allowAndName"));
+                let Ok(serde_json::Value::Object(mut changed)) = serde_json::from_str(params) else {
+                    return Adjusted::Unchanged;
+                };
+                if !allowed {
+                    return Adjusted::Unchanged;
+                }
+                // Files would get the names that sites choose. Downloads are allowed without it.
+                if method.starts_with("Page.") {
+                    return Adjusted::Done;
+                }
+                self.relay.names_folder.store(true, Ordering::Relaxed);
+                changed.insert("behavior".into(), json!("allowAndName"));
+                changed.insert("downloadPath".into(), json!(self.browser.state.downloads_folder));
+                match serde_json::value::to_raw_value(&changed) {
+                    Ok(params) => Adjusted::Params(params),
+                    Err(_) => Adjusted::Unchanged,
+                }
+            }
+            "DOM.setFileInputFiles" => {
+                let Ok(InputFiles { files }) = serde_json::from_str(params) else {
+                    return Adjusted::Unchanged;
+                };
+                let missing = files.iter().find(|file| std::fs::metadata(file).is_err());
+                missing.map_or(Adjusted::Unchanged, |file| {
+                    let short: String = file.chars().take(200).collect();
+                    Adjusted::Refused(format!(
+                        "The file {short} does not exist in the clone. POST /v1/files puts a file there and returns its path."
+                    ))
+                })
+            }
+            "Target.createTarget" => match self.browser.tab_limit_reached() {
+                Some(limit) => Adjusted::Refused(format!(
+                    "The limit of {limit} open tabs is reached (browserd's max_tabs). Close a tab first."
+                )),
+                None => Adjusted::Unchanged,
+            },
+            _ => Adjusted::Unchanged,
+        }
+    }
+}
+
+/// The id of a new context.
+fn context_of(reply: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Created {
+        browser_context_id: String,
+    }
+    serde_json::from_str::<Created>(reply.get()).ok().map(|created| created.browser_context_id)
+}
+
+pub(super) fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".into()).expect("valid JSON")
 }
 
 impl Drop for RawClient {
     fn drop(&mut self) {
-        let root = self.relay.root.clone();
+        let root = self.relay.above.as_ref().unwrap_or(&self.relay.root).clone();
         let sessions: Vec<String> = self
             .relay
             .sessions
@@ -307,10 +477,11 @@ impl Drop for RawClient {
         for session in sessions.iter().map(String::as_str).chain([&*root]) {
             self.browser.cdp.fail_session(session, "the client has disconnected");
         }
-        let cdp = self.browser.cdp.clone();
+        let browser = self.browser.clone();
         tokio::spawn(async move {
             let params = json!({ "sessionId": &*root });
-            let _ = cdp.call_raw(None, "Target.detachFromTarget", &params, ATTACH_TIMEOUT).await;
+            let _ = browser.cdp.call_raw(None, "Target.detachFromTarget", &params, ATTACH_TIMEOUT).await;
+            browser.state.on_client_gone().await;
         });
     }
 }

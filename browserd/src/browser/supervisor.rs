@@ -1,13 +1,15 @@
 //! Supervises Chromium: starts it, restarts it after a crash, and stops it.
 
 use super::Browser;
+use super::event_log::{Continuity, event};
 use super::process::Process;
 use crate::api::error::with_causes;
+use crate::api::types::{BrowserEvent, EventKind};
 use crate::config::Config;
 use crate::presentation::{self, Presentation, UserAgentPolicy};
 use serde_json::json;
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -53,7 +55,7 @@ impl Phase {
 pub(crate) struct Supervisor {
     status: watch::Sender<Status>,
     browser: Mutex<Option<Arc<Browser>>>,
-    pub(crate) renderer_crashes: Arc<AtomicU64>,
+    pub(crate) continuity: Arc<Continuity>,
     stop: watch::Sender<bool>,
 }
 
@@ -62,7 +64,7 @@ impl Supervisor {
         Arc::new(Self {
             status: watch::Sender::default(),
             browser: Mutex::default(),
-            renderer_crashes: Arc::default(),
+            continuity: Arc::default(),
             stop: watch::Sender::new(false),
         })
     }
@@ -124,6 +126,7 @@ impl Supervisor {
         let started = Instant::now();
         let start = async {
             let presentation = presentation_of(config).await.map_err(|error| with_causes(&error))?;
+            self.continuity.generation.fetch_add(1, Ordering::Relaxed);
             let started = Process::start(config, &presentation).map_err(|error| with_causes(&error))?;
             Ok::<_, String>((presentation, started))
         };
@@ -166,6 +169,8 @@ impl Supervisor {
         }
         if phase == Phase::Restarting {
             tracing::error!(exit = report, "the browser ended");
+            let reason = Some(report.clone());
+            self.continuity.add(BrowserEvent { reason, ..event(EventKind::BrowserEnded) });
         }
         self.status.send_modify(|status| {
             status.pid = None;
@@ -182,7 +187,7 @@ impl Supervisor {
         started: Instant,
     ) -> String {
         let timeout = Duration::from_millis(config.start_timeout_ms);
-        let connect = Browser::connect(pipe, config, presentation, self.renderer_crashes.clone());
+        let connect = Browser::connect(pipe, config, presentation, self.continuity.clone());
         let browser = match tokio::time::timeout(timeout, connect).await {
             Ok(Ok(browser)) => browser,
             Ok(Err(error)) => {

@@ -1,5 +1,9 @@
 //! A tab: its state, as reported by events, and the execution of scripts in it.
 
+use super::actions::pointer::Pointer;
+use super::actions::upload::FileChooser;
+use super::page_log::{PageLog, enabling_calls};
+use super::refs::Refs;
 use crate::api::error::{ApiError, CRASHED, ErrorCode};
 use crate::api::types::{DialogInfo, WaitUntil};
 use crate::cdp::{CdpError, Connection, Session};
@@ -7,6 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -33,6 +38,9 @@ pub(crate) struct Tab {
     changed: watch::Sender<u64>,
     /// Serializes the actions on the tab. Reading does not take it.
     pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Console and network, from the tab's first call on.
+    log: Mutex<PageLog>,
+    recording: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,8 +59,13 @@ pub(crate) struct TabState {
     pub(crate) document: Document,
     /// Frames with their own process, by session id.
     pub(crate) frames: HashMap<String, RemoteFrame>,
-    /// The elements of the last snapshot, by ref.
-    pub(crate) refs: HashMap<u32, Element>,
+    /// The elements that have a ref.
+    pub(crate) refs: Refs,
+    /// Whether a document is being loaded, also before its first byte.
+    pub(crate) loading: bool,
+    pub(crate) pointer: Pointer,
+    /// The file chooser that a page opened while browserd asked for it.
+    pub(crate) file_chooser: Option<FileChooser>,
 }
 
 /// The loading progress of the current document.
@@ -79,13 +92,6 @@ pub(crate) struct RemoteFrame {
     pub(crate) parent: Session,
 }
 
-/// The element of a ref.
-#[derive(Debug, Clone)]
-pub(crate) struct Element {
-    pub(crate) session: Session,
-    pub(crate) backend_node: i64,
-}
-
 impl Document {
     /// Starts a new document unless this load is already known.
     fn enter(&mut self, loader: &str) -> bool {
@@ -102,7 +108,7 @@ impl Document {
         true
     }
 
-    fn reached(&self, wanted: WaitUntil) -> bool {
+    pub(crate) fn reached(&self, wanted: WaitUntil) -> bool {
         match wanted {
             WaitUntil::Commit => true,
             WaitUntil::DomContentLoaded => self.parsed,
@@ -130,11 +136,41 @@ impl Tab {
             state: Mutex::new(TabState { url, ..TabState::default() }),
             changed: watch::Sender::new(0),
             turn: tokio::sync::Mutex::new(()),
+            log: Mutex::default(),
+            recording: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, TabState> {
         self.state.lock().expect("no panic while held")
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, PageLog> {
+        self.log.lock().expect("no panic while held")
+    }
+
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
+    }
+
+    /// Begins to record console and network, unless that is done already. Does not wait for Chromium's replies: Chromium
+    /// handles the calls of a session in their order.
+    pub(crate) async fn record(&self) {
+        if self.recording.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let frames: Vec<Session> =
+            self.state().frames.keys().map(|session| session.as_str().into()).collect();
+        for session in std::iter::once(&self.session).chain(&frames) {
+            self.record_session(session).await;
+        }
+    }
+
+    /// Begins to record the page's session, or that of a frame with its own process.
+    pub(crate) async fn record_session(&self, session: &Session) {
+        for (method, params) in enabling_calls() {
+            self.cdp.send(Some(session), method, &params, Box::new(drop)).await.detach();
+        }
     }
 
     /// Changes the state and wakes all waiters.
@@ -201,6 +237,8 @@ impl Tab {
             state.crashed = true;
             state.refs.clear();
             state.frames.clear();
+            state.loading = false;
+            state.pointer = Pointer::default();
         });
         self.cdp.fail_session(&self.session, CRASHED);
     }
@@ -296,7 +334,8 @@ impl Tab {
         }
     }
 
-    async fn world(&self, until: Instant) -> Result<i64, ApiError> {
+    /// The isolated world of the main frame.
+    pub(crate) async fn world(&self, until: Instant) -> Result<i64, ApiError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct World {

@@ -7,8 +7,8 @@
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::config::Config;
+use hyper::Request;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, TRANSFER_ENCODING};
-use hyper::{Method, Request};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -45,11 +45,12 @@ fn is_own(peer: SocketAddr, local: SocketAddr) -> bool {
 pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<(), ApiError> {
     let headers = request.headers();
     let forbidden = |message: &str| Err(ApiError::new(ErrorCode::ForbiddenOrigin, message));
-    // Not Sec-Fetch-Mode: Node's fetch sends it too.
-    if headers.contains_key(ORIGIN)
-        || headers.contains_key("sec-fetch-site")
-        || headers.contains_key("sec-fetch-dest")
-    {
+    // Not Sec-Fetch-Mode: Node's fetch sends it too. ChromeDriver sends the site `none` for data (`empty`). A page's own
+    // requests have another site, and `none` only for a document that a person opens.
+    let fetch = |name: &str| headers.get(name).map(|value| value.as_bytes());
+    let no_page = fetch("sec-fetch-site") == Some(b"none") && fetch("sec-fetch-dest") == Some(b"empty");
+    let has_fetch = fetch("sec-fetch-site").is_some() || fetch("sec-fetch-dest").is_some();
+    if headers.contains_key(ORIGIN) || (has_fetch && !no_page) {
         return forbidden("the request comes from a web page");
     }
     let mut hosts = headers.get_all(HOST).iter();
@@ -57,17 +58,19 @@ pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<
     if more.is_some() || !host.is_some_and(|host| host_allowed(config, host)) {
         return forbidden("the Host header is missing or not allowed");
     }
+    Ok(())
+}
+
+/// Refuses a body of another type. A page of another origin could send text or a form without being asked first.
+pub(super) fn check_type<B>(request: &Request<B>, expected: &str) -> Result<(), ApiError> {
+    let headers = request.headers();
     let has_body = headers.contains_key(TRANSFER_ENCODING)
         || headers.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0");
-    if request.method() == Method::POST && has_body {
-        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let kind = kind.split(';').next().unwrap_or_default().trim();
-        if !kind.eq_ignore_ascii_case("application/json") {
-            return Err(ApiError::new(
-                ErrorCode::UnsupportedMediaType,
-                "the Content-Type is not application/json",
-            ));
-        }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if has_body && !kind.eq_ignore_ascii_case(expected) {
+        let message = format!("the Content-Type is not {expected}");
+        return Err(ApiError::new(ErrorCode::UnsupportedMediaType, message));
     }
     Ok(())
 }
@@ -91,6 +94,7 @@ fn host_allowed(config: &Config, host: &str) -> bool {
 mod tests {
     use super::*;
     use clap::Parser;
+    use hyper::Method;
 
     fn config(extra: &[&str]) -> Config {
         let base = ["browserd", "--chromium", "/c", "--data-dir", "/d"];
@@ -103,7 +107,10 @@ mod tests {
             request = request.header(*name, *value);
         }
         let config = config(&["--allow-host", "clone.internal"]);
-        check_request(&config, &request.body(()).unwrap()).map_err(|error| error.code)
+        let request = request.body(()).unwrap();
+        let checked =
+            check_request(&config, &request).and_then(|()| check_type(&request, "application/json"));
+        checked.map_err(|error| error.code)
     }
 
     #[test]
@@ -124,6 +131,12 @@ mod tests {
             check(&[("host", "localhost"), ("sec-fetch-site", "none")]),
             Err(ErrorCode::ForbiddenOrigin)
         );
+        let chromedriver = [("host", "localhost"), ("sec-fetch-site", "none"), ("sec-fetch-dest", "empty")];
+        assert_eq!(check(&chromedriver), Ok(()));
+        for (site, dest) in [("none", "document"), ("cross-site", "empty"), ("same-origin", "empty")] {
+            let page = [("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-dest", dest)];
+            assert_eq!(check(&page), Err(ErrorCode::ForbiddenOrigin), "{site} {dest}");
+        }
         let length = ("content-length", "2");
         assert_eq!(check(&[("host", "::1"), length]), Err(ErrorCode::UnsupportedMediaType));
         let text = ("content-type", "text/plain");

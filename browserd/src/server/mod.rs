@@ -6,16 +6,21 @@ mod raw;
 
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::openapi;
-use crate::api::operations::{Operation, OperationResponse, operations};
+use crate::api::operations::{
+    Arrived, ArrivedBody, BodyKind, Operation, OperationResponse, ResponseBody, operations,
+};
 use crate::browser::Browser;
 use crate::browser::supervisor::Supervisor;
 use crate::config::Config;
 use crate::secret::Secret;
+use crate::transfer::{Files, OutgoingFile};
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue,
+    RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -31,6 +36,13 @@ use tokio::sync::Semaphore;
 /// Time for a client to send its headers, and its body.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The body of a response: bytes, or a file.
+pub(super) type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
 /// Size of hyper's buffer for one connection.
 const BUFFER: usize = 64 * 1024;
 
@@ -38,6 +50,7 @@ const BUFFER: usize = 64 * 1024;
 pub(crate) struct App {
     pub(crate) config: Arc<Config>,
     pub(crate) supervisor: Arc<Supervisor>,
+    pub(crate) files: Files,
     operations: Vec<Operation>,
     calls: Semaphore,
     connections: Arc<Semaphore>,
@@ -64,6 +77,7 @@ impl App {
             raw_id: uuid::Uuid::new_v4().to_string(),
             refusal_logged: AtomicBool::new(false),
             secret,
+            files: Files::new(config.data_dir.join("files"), config.max_files),
             config,
             supervisor,
         })
@@ -152,7 +166,7 @@ async fn connection(app: Arc<App>, stream: TcpStream, peer: SocketAddr) {
     }
 }
 
-async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Body> {
     let started = Instant::now();
     let method = request.method().clone();
     let path = app.allowed_path(&request);
@@ -181,11 +195,7 @@ async fn respond(app: Arc<App>, request: Request<Incoming>) -> Response<Full<Byt
     response
 }
 
-async fn route(
-    app: &Arc<App>,
-    path: &str,
-    request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, ApiError> {
+async fn route(app: &Arc<App>, path: &str, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
     guard::check_request(&app.config, &request)?;
     match path {
         "/openapi.json" if request.method() == Method::GET => {
@@ -193,9 +203,14 @@ async fn route(
                 .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
             return Ok(json_response(StatusCode::OK, json));
         }
-        // Playwright requests the path with a trailing slash.
-        "/json/version" | "/json/version/" => return raw::version(app, &request),
-        _ if path.starts_with(raw::PATH) => return raw::upgrade(app, path, request).await,
+        _ if path == raw::DISCOVERY
+            || path.strip_prefix(raw::DISCOVERY).is_some_and(|rest| rest.starts_with('/')) =>
+        {
+            return raw::discover(app, path, &request).await;
+        }
+        _ if path.starts_with(raw::PATH) || path.starts_with(raw::PAGE_PATH) => {
+            return raw::upgrade(app, path, request).await;
+        }
         _ => {}
     }
     let candidates = app.operations.iter().filter(|operation| operation.matches(path).is_some());
@@ -220,9 +235,24 @@ async fn route(
             return Err(ApiError::new(ErrorCode::TooManyCalls, message));
         }
     };
-    let tab = operation.matches(path).flatten().map(str::to_owned);
-    let body = read_body(app, request).await?;
-    let OperationResponse { status, json } = (operation.run)(app.clone(), tab, body).await?;
+    let part = operation.matches(path).flatten().map(str::to_owned);
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let body = match operation.body {
+        BodyKind::Bytes => {
+            guard::check_type(&request, "application/octet-stream")?;
+            ArrivedBody::Bytes(request.into_body())
+        }
+        BodyKind::None | BodyKind::Json => {
+            guard::check_type(&request, "application/json")?;
+            ArrivedBody::Json(read_body(app, request).await?)
+        }
+    };
+    let arrived = Arrived { app: app.clone(), part, query, body };
+    let OperationResponse { status, body } = (operation.run)(arrived).await?;
+    let json = match body {
+        ResponseBody::Json(json) => json,
+        ResponseBody::File(file) => return file_response(file),
+    };
     if json.len() > app.config.max_response {
         let message =
             format!("the response has {} bytes; the limit is {}", json.len(), app.config.max_response);
@@ -244,8 +274,8 @@ async fn read_body(app: &App, request: Request<Incoming>) -> Result<Vec<u8>, Api
     }
 }
 
-fn json_response(status: StatusCode, json: Vec<u8>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(json)));
+fn json_response(status: StatusCode, json: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(whole(json));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -255,7 +285,23 @@ fn json_response(status: StatusCode, json: Vec<u8>) -> Response<Full<Bytes>> {
     response
 }
 
-fn failure(error: &ApiError) -> Response<Full<Bytes>> {
+fn file_response(file: OutgoingFile) -> Result<Response<Body>, ApiError> {
+    let text = |value: &str| {
+        HeaderValue::from_str(value).map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))
+    };
+    let (kind, disposition) = (text(&file.mime_type)?, text(&file.disposition())?);
+    let length = HeaderValue::from(file.bytes);
+    let mut response = Response::new(file.into_body().boxed_unsync());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(CONTENT_LENGTH, length);
+    headers.insert(CONTENT_DISPOSITION, disposition);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    Ok(response)
+}
+
+fn failure(error: &ApiError) -> Response<Body> {
     let json = serde_json::to_vec(&error.body()).unwrap_or_default();
     let mut response = json_response(error.code.status(), json);
     if matches!(error.code.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {

@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 /// A running site. It accepts any host name.
@@ -24,6 +25,9 @@ impl Site {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
+                    if wants_endless(&stream).await {
+                        return send_endless(stream).await;
+                    }
                     let service = service_fn(|request| async { Ok::<_, Infallible>(page(request).await) });
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
@@ -46,6 +50,26 @@ impl Site {
 
 /// Makes Chromium resolve every `.test` name to loopback.
 pub const RULE: &str = "--chromium-arg=--host-resolver-rules=MAP *.test 127.0.0.1";
+
+async fn wants_endless(stream: &tokio::net::TcpStream) -> bool {
+    let mut start = [0; 12];
+    loop {
+        match stream.peek(&mut start).await {
+            Ok(12) => return &start == b"GET /endless",
+            Ok(0) | Err(_) => return false,
+            Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// A download that begins and does not end.
+async fn send_endless(mut stream: tokio::net::TcpStream) {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/zip\r\ncontent-length: 1000000\r\n\r\nPK";
+    let _ = stream.write_all(head.as_bytes()).await;
+    // Until the browser closes the connection.
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+}
 
 fn html(body: impl Into<String>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(body.into())));
@@ -86,6 +110,24 @@ async fn page(request: Request<Incoming>) -> Response<Full<Bytes>> {
             html(format!(
                 "<p>outer</p><iframe width=600 height=400 src=\"http://other.test:{port}/nested\" style='margin:30px'></iframe>"
             ))
+        }
+        "/upload" => html(UPLOAD),
+        "/pdf" => {
+            let mut response =
+                html("%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n");
+            response.headers_mut().insert(CONTENT_TYPE, "application/pdf".parse().unwrap());
+            response
+        }
+        "/controls" => html(CONTROLS),
+        "/dnd" => html(DND),
+        "/keys" => html(KEYS),
+        "/appear" => html(APPEAR),
+        "/noisy" => html(NOISY),
+        "/tree" => html(TREE),
+        "/secret" => {
+            let mut response = html("<title>secret</title>");
+            response.headers_mut().append(SET_COOKIE, "planted=canary-cookie; Path=/".parse().unwrap());
+            response
         }
         "/shadow" => html(SHADOW),
         "/dialogs" => html(DIALOGS),
@@ -174,6 +216,80 @@ const FORM: &str = r#"<!doctype html><title>form</title>
 const FRAMES: &str = r#"<!doctype html><title>frames</title><p>outside</p>
 <iframe id=same src="/inner" style="margin:40px;border:3px solid"></iframe>
 <iframe id=other src="http://other.test:PORT/inner" style="margin:70px;border:5px solid"></iframe>"#;
+
+const CONTROLS: &str = r#"<!doctype html><title>controls</title>
+<label>Colour <select id=colour><option value=r>Red<option value=g>Green  one<option value=b disabled>Blue</select></label>
+<select id=many multiple aria-label=many><option>one<option>two<option>three</select>
+<input type=checkbox id=box><label for=box id=boxlabel>agree</label>
+<input type=radio name=size id=small value=s checked><input type=radio name=size id=large value=l>
+<div role=switch id=toggle aria-checked=false aria-label=toggle tabindex=0
+  onclick="this.setAttribute('aria-checked', this.getAttribute('aria-checked') !== 'true')">toggle</div>
+<div role=checkbox id=stubborn aria-checked=false aria-label=stubborn>stubborn</div>
+<input type=date id=date><input type=range id=range min=0 max=10><input type=color id=shade>
+<input id=plain placeholder="Your full name"><textarea id=area placeholder="Tell us"></textarea>
+<input id=locked readonly value=locked><input type=file id=file><div contenteditable id=rich>x</div>
+<script>var log = []; for (const kind of ['input', 'change'])
+  addEventListener(kind, (e) => log.push(kind + ':' + e.target.id), true)</script>"#;
+
+const UPLOAD: &str = r#"<!doctype html><title>upload</title>
+<input type=file id=one aria-label=one><input type=file id=many multiple aria-label=many>
+<label id=label for=hidden>Choose a file</label><input type=file id=hidden style="display:none">
+<button id=chooser onclick="document.querySelector('#hidden').click()">Attach</button><button id=nothing>nothing</button>
+<input type=file id=off disabled>
+<script>var log = [];
+  document.querySelectorAll('input').forEach((input) => input.onchange = async () => {
+    const files = [...input.files];
+    log.push(input.id + ':' + (await Promise.all(files.map(async (file) => file.name + '=' + await file.text()))).join('+'));
+  })</script>"#;
+
+/// A page that listens to the mouse, an element that follows it, and an element that is dragged as HTML drag and drop.
+const DND: &str = r#"<!doctype html><title>dnd</title><body style="margin:0">
+<div id=handle style="position:absolute;left:20px;top:20px;width:40px;height:40px;background:red"></div>
+<div id=item draggable=true style="position:absolute;left:20px;top:200px;width:80px;height:40px">item</div>
+<div id=stuck draggable=true style="position:absolute;left:20px;top:300px;width:80px;height:40px">stuck</div>
+<div id=target style="position:absolute;left:400px;top:200px;width:120px;height:120px">target</div>
+<script>
+  var log = [], trail = [];
+  let grabbed = null;
+  handle.onmousedown = (e) => { grabbed = [e.offsetX, e.offsetY]; e.preventDefault(); };
+  onmousemove = (e) => {
+    trail.push([e.clientX, e.clientY, e.buttons]);
+    if (grabbed) { handle.style.left = e.clientX - grabbed[0] + 'px'; handle.style.top = e.clientY - grabbed[1] + 'px'; }
+  };
+  onmouseup = () => { log.push('mouseup'); grabbed = null; };
+  onmousedown = (e) => log.push('mousedown:' + e.button + (e.shiftKey ? ':shift' : ''));
+  onclick = (e) => log.push('click' + (e.ctrlKey ? ':ctrl' : '') + (e.shiftKey ? ':shift' : '') + (e.altKey ? ':alt' : ''));
+  item.ondragstart = (e) => { e.dataTransfer.setData('text/plain', 'carried'); log.push('dragstart'); };
+  stuck.ondragstart = (e) => { e.preventDefault(); log.push('refused'); };
+  item.ondragend = () => log.push('dragend');
+  target.ondragover = (e) => { e.preventDefault(); if (!log.includes('dragover')) log.push('dragover'); };
+  target.ondrop = (e) => { e.preventDefault(); log.push('drop:' + e.dataTransfer.getData('text/plain')); };
+</script>"#;
+
+const KEYS: &str = r#"<!doctype html><title>keys</title><input id=field autofocus><script>
+  var log = []; for (const kind of ['keydown', 'keyup'])
+    addEventListener(kind, (e) => log.push([kind, e.key, e.repeat]), true)</script>"#;
+
+/// Things appear and disappear a moment after the button is pressed.
+const APPEAR: &str = r#"<!doctype html><title>appear</title><button id=go>go</button>
+<p id=spinner>Loading, please wait</p><div id=result style="display:none">The   result is here</div>
+<script>go.onclick = () => setTimeout(() => {
+  result.style.display = 'block'; spinner.remove(); history.pushState(null, '', '/appear?step=2');
+}, 300)</script>"#;
+
+const NOISY: &str = r#"<!doctype html><title>noisy</title><script>
+  console.log('hello', 7, { a: 1, b: 'x' }, [1, 2]);
+  console.warn('careful');
+  console.debug('detail');
+  console.error(new Error('broken'));
+  fetch('/status?404');
+  fetch('http://closed.test:1/').catch(() => 0);
+  setTimeout(() => { throw new TypeError('uncaught one'); });
+</script><img src=/nocontent>"#;
+
+const TREE: &str = r#"<!doctype html><title>tree</title><main aria-label=page>
+<nav aria-label=menu><a href=/links>first</a><a href=/form>second</a></nav>
+<section aria-label=content><h2>Heading</h2><ul><li><button>deep button</button></li></ul></section></main>"#;
 
 const SHADOW: &str = r#"<!doctype html><title>shadow</title><div id=host></div><script>
   const root = host.attachShadow({ mode: 'open' });

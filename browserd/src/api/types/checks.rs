@@ -7,6 +7,9 @@ use crate::api::error::{ApiError, ErrorCode};
 const MAX_SELECTOR: usize = 4096;
 const MAX_URL: usize = 2 << 20;
 const MAX_SHORT: usize = 1024;
+/// Maximum number of points of a drag, and of options chosen at once.
+const MAX_PATH: usize = 1000;
+const MAX_OPTIONS: usize = 1000;
 /// Schemes that a caller may navigate to. `file:` would read the clone's files; `chrome:` and `devtools:` pages have more
 /// privileges than a web page.
 const SCHEMES: [&str; 4] = ["http", "https", "about", "data"];
@@ -37,6 +40,24 @@ fn check_selector(selector: &Option<String>) -> Result<(), ApiError> {
     match selector {
         Some(text) if text.trim().is_empty() => Err(bad("selector: empty")),
         Some(text) if text.len() > MAX_SELECTOR => Err(bad("selector: too long")),
+        _ => Ok(()),
+    }
+}
+
+/// An element by either a selector or a ref.
+fn check_element(selector: &Option<String>, reference: &Option<String>) -> Result<(), ApiError> {
+    if selector.is_some() == reference.is_some() {
+        return Err(bad("give a selector or a ref"));
+    }
+    check_selector(selector)?;
+    check_ref(reference)
+}
+
+/// A text to look for.
+fn check_text(name: &str, text: &Option<String>) -> Result<(), ApiError> {
+    match text {
+        Some(text) if text.trim().is_empty() => Err(bad(format!("{name}: empty"))),
+        Some(text) if text.len() > MAX_SELECTOR => Err(bad(format!("{name}: too long"))),
         _ => Ok(()),
     }
 }
@@ -110,7 +131,7 @@ impl Check for Screenshot {
     }
 }
 
-impl Check for Click {
+impl Check for Place {
     fn check(&self) -> Result<(), ApiError> {
         match (self.x, self.y, &self.selector, &self.reference) {
             (Some(_), Some(_), None, None) | (None, None, Some(_), None) | (None, None, None, Some(_)) => {}
@@ -118,9 +139,97 @@ impl Check for Click {
         }
         check_number("x", self.x, COORDINATES)?;
         check_number("y", self.y, COORDINATES)?;
-        check_number("count", self.count.map(f64::from), 1.0..=3.0)?;
         check_selector(&self.selector)?;
         check_ref(&self.reference)
+    }
+}
+
+/// A copy of the fields that say where an action happens.
+macro_rules! place {
+    ($request:expr) => {
+        Place {
+            x: $request.x,
+            y: $request.y,
+            selector: $request.selector.clone(),
+            reference: $request.reference.clone(),
+        }
+    };
+}
+
+impl Click {
+    /// Where to click.
+    pub(crate) fn place(&self) -> Place {
+        place!(self)
+    }
+}
+
+impl Hover {
+    /// Where to move.
+    pub(crate) fn place(&self) -> Place {
+        place!(self)
+    }
+}
+
+impl Mouse {
+    /// The position, if one is given.
+    pub(crate) fn place(&self) -> Option<Place> {
+        Some(place!(self)).filter(|place| *place != Place::default())
+    }
+}
+
+impl Check for Click {
+    fn check(&self) -> Result<(), ApiError> {
+        check_number("count", self.count.map(f64::from), 1.0..=3.0)?;
+        self.place().check()
+    }
+}
+
+impl Check for Hover {
+    fn check(&self) -> Result<(), ApiError> {
+        self.place().check()
+    }
+}
+
+impl Check for Drag {
+    fn check(&self) -> Result<(), ApiError> {
+        let end = |name: &str, place: &Place| {
+            place.check().map_err(|error| bad(format!("{name}: {}", error.message)))
+        };
+        end("from", &self.from)?;
+        end("to", &self.to)?;
+        if self.path.len() > MAX_PATH {
+            return Err(bad(format!("path: at most {MAX_PATH} points")));
+        }
+        for point in &self.path {
+            check_number("path.x", Some(point.x), COORDINATES)?;
+            check_number("path.y", Some(point.y), COORDINATES)?;
+        }
+        Ok(())
+    }
+}
+
+impl Check for Mouse {
+    fn check(&self) -> Result<(), ApiError> {
+        check_number("count", self.count.map(f64::from), 1.0..=3.0)?;
+        match (self.place(), self.action) {
+            (Some(place), _) => place.check(),
+            (None, MouseAction::Move) => Err(bad("give x and y, or a selector, or a ref")),
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+impl Check for SetValue {
+    fn check(&self) -> Result<(), ApiError> {
+        check_element(&self.selector, &self.reference)?;
+        let given = [self.value.is_some(), self.values.is_some(), self.checked.is_some()];
+        if given.iter().filter(|given| **given).count() != 1 {
+            return Err(bad("give one of value, values and checked"));
+        }
+        if self.values.as_ref().is_some_and(|values| values.len() > MAX_OPTIONS) {
+            return Err(bad(format!("values: at most {MAX_OPTIONS}")));
+        }
+        Ok(())
     }
 }
 
@@ -137,8 +246,22 @@ impl Check for Type {
     }
 }
 
+impl Check for Upload {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.files.len() > MAX_OPTIONS || self.files.iter().any(|file| file.len() > MAX_SELECTOR) {
+            return Err(bad(format!("files: at most {MAX_OPTIONS} paths of at most {MAX_SELECTOR} bytes")));
+        }
+        check_element(&self.selector, &self.reference)
+    }
+}
+
 impl Check for Press {
     fn check(&self) -> Result<(), ApiError> {
+        check_number("repeat", self.repeat.map(f64::from), 1.0..=1000.0)?;
+        check_number("hold_ms", self.hold_ms.map(f64::from), 0.0..=60_000.0)?;
+        if self.repeat.is_some_and(|times| times > 1) && self.hold_ms.is_some() {
+            return Err(bad("give either repeat or hold_ms"));
+        }
         crate::browser::keys::parse(&self.key).map(drop).map_err(|message| bad(format!("key: {message}")))
     }
 }
@@ -179,7 +302,65 @@ impl Check for Links {
     }
 }
 
-impl Check for Snapshot {}
+impl Check for Snapshot {
+    fn check(&self) -> Result<(), ApiError> {
+        check_number("depth", self.depth.map(f64::from), 1.0..=1000.0)?;
+        check_ref(&self.reference)
+    }
+}
+
+impl Check for Find {
+    fn check(&self) -> Result<(), ApiError> {
+        let given = [("text", &self.text), ("role", &self.role), ("placeholder", &self.placeholder)];
+        if given.iter().all(|(_, value)| value.is_none()) {
+            return Err(bad("give text, role or placeholder"));
+        }
+        for (name, value) in given {
+            check_text(name, value)?;
+        }
+        check_number("max", self.max.map(f64::from), 1.0..=200.0)
+    }
+}
+
+impl Check for WaitFor {
+    fn check(&self) -> Result<(), ApiError> {
+        if self.selector.is_some() && self.reference.is_some() {
+            return Err(bad("give a selector or a ref, not both"));
+        }
+        let visible = self.selector.is_some() || self.reference.is_some() || self.text.is_some();
+        if !visible && self.url.is_none() && self.load.is_none() {
+            return Err(bad("give selector, ref, text, url or load"));
+        }
+        if self.gone && !visible {
+            return Err(bad("gone: only together with selector, ref or text"));
+        }
+        check_text("text", &self.text)?;
+        check_text("url", &self.url)?;
+        check_selector(&self.selector)?;
+        check_ref(&self.reference)
+    }
+}
+
+impl Check for Url {}
+
+impl Check for Console {
+    fn check(&self) -> Result<(), ApiError> {
+        check_number("max", self.max.map(f64::from), 1.0..=1000.0)
+    }
+}
+
+impl Check for Network {
+    fn check(&self) -> Result<(), ApiError> {
+        check_text("url", &self.url)?;
+        check_number("max", self.max.map(f64::from), 1.0..=1000.0)
+    }
+}
+
+impl Check for Events {
+    fn check(&self) -> Result<(), ApiError> {
+        check_number("max", self.max.map(f64::from), 1.0..=500.0)
+    }
+}
 
 impl Check for Evaluate {
     fn check(&self) -> Result<(), ApiError> {

@@ -1,6 +1,6 @@
 //! Request types.
 
-use super::Cookie;
+use super::{Cookie, Point};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +82,7 @@ actions! {
         /// CSS selector; open shadow roots and same-origin frames are searched too.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// A ref of the last snapshot, for example `@e1`.
+        /// A ref from `snapshot` or `find`, for example `@e1`.
         #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
         /// The mouse button.
@@ -90,6 +90,91 @@ actions! {
         /// Number of clicks; 2 for a double click.
         #[serde(skip_serializing_if = "Option::is_none")]
         count: Option<u8>,
+        /// Keys that are held meanwhile.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        modifiers: Vec<Modifier>,
+    }
+
+    /// Move the pointer over a point, or over the centre of an element. Give x and y, or a selector, or a ref.
+    Hover {
+        /// CSS pixels from the left of the viewport.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        x: Option<f64>,
+        /// CSS pixels from the top of the viewport.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        y: Option<f64>,
+        /// CSS selector; open shadow roots and same-origin frames are searched too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// A ref from `snapshot` or `find`, for example `@e1`.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// Keys that are held meanwhile.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        modifiers: Vec<Modifier>,
+    }
+
+    /// Drag with the mouse: press at `from`, move along `path` to `to`, release. Also drags elements that are `draggable`.
+    Drag {
+        /// Where the drag starts.
+        from: Place,
+        /// Where it ends.
+        to: Place,
+        /// Points in between, in order.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        path: Vec<Point>,
+        /// The mouse button.
+        button: Button,
+        /// Keys that are held meanwhile.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        modifiers: Vec<Modifier>,
+    }
+
+    /// One step of the mouse. `down` and `up` without a position happen where the pointer is. A button stays down until `up`.
+    Mouse {
+        /// What to do.
+        action: MouseAction,
+        /// CSS pixels from the left of the viewport.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        x: Option<f64>,
+        /// CSS pixels from the top of the viewport.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        y: Option<f64>,
+        /// CSS selector; open shadow roots and same-origin frames are searched too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// A ref from `snapshot` or `find`, for example `@e1`.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// The mouse button of `down` and `up`.
+        button: Button,
+        /// Number of the click in a series; 2 for the second one of a double click.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        count: Option<u8>,
+        /// Keys that are held meanwhile.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        modifiers: Vec<Modifier>,
+    }
+
+    /// Set the value of a form control: the chosen options of a select, the state of a checkbox or radio button, or the value
+    /// of an input or textarea, also of kinds into which nobody types (date, colour, range). Give `value`, `values` or
+    /// `checked`.
+    SetValue {
+        /// CSS selector; open shadow roots and same-origin frames are searched too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// A ref from `snapshot` or `find`, for example `@e1`.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// The value. For a select, the value or the label of an option.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        value: Option<String>,
+        /// The options of a select, each by its value or its label. An empty list deselects all of a multiple select.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        values: Option<Vec<String>>,
+        /// The state of a checkbox or radio button.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        checked: Option<bool>,
     }
 
     /// Type text into the focused element, or into the element of the selector or ref.
@@ -99,7 +184,7 @@ actions! {
         /// CSS selector; open shadow roots and same-origin frames are searched too.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// A ref of the last snapshot, for example `@e1`.
+        /// A ref from `snapshot` or `find`, for example `@e1`.
         #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
         /// Replace the present text.
@@ -110,10 +195,28 @@ actions! {
         keys: bool,
     }
 
+    /// Give files to a file input. Another element is clicked, and the file chooser that it opens gets the files.
+    Upload {
+        /// CSS selector; open shadow roots and same-origin frames are searched too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// A ref from `snapshot` or `find`, for example `@e1`.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// The files, by the path or the id that `put_file` returned. An empty list removes the chosen files.
+        files: Vec<String>,
+    }
+
     /// Press a key or a key combination.
     Press {
         /// The key, for example `Enter`, `ArrowDown`, `a`, `Control+A`, `Shift+Tab`.
         key: String,
+        /// How often to press it, 1 to 1000 (default 1).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        repeat: Option<u32>,
+        /// How long to hold it in milliseconds, at most 60000. The key repeats as on a keyboard.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hold_ms: Option<u32>,
     }
 
     /// Scroll with the mouse wheel, or scroll an element into view.
@@ -131,7 +234,7 @@ actions! {
         /// CSS selector of an element to scroll into view; the pointer is placed over it.
         #[serde(skip_serializing_if = "Option::is_none")]
         selector: Option<String>,
-        /// A ref of the last snapshot, instead of the selector.
+        /// A ref from `snapshot` or `find`, instead of the selector.
         #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
         reference: Option<String>,
     }
@@ -166,13 +269,89 @@ actions! {
         max: Option<u32>,
     }
 
-    /// Read the accessibility tree, with refs for `click`, `type` and `scroll`.
+    /// Read the accessibility tree, with refs for actions. An element keeps its ref as long as its document exists.
     Snapshot {
         /// Only interactive elements.
         interactive_only: bool,
+        /// Only this element and what is below it.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// Maximum number of levels; deeper parts are marked with `[more]`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        depth: Option<u32>,
         /// Maximum number of characters (default 100000).
         #[serde(skip_serializing_if = "Option::is_none")]
         max_chars: Option<u32>,
+    }
+
+    /// Find elements by what a person sees. All given conditions must match. Elements in cross-site frames are found too.
+    Find {
+        /// Text that the element's accessible name or value contains, in any case.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The element's role, for example `button`, `link`, `textbox`, `heading`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        role: Option<String>,
+        /// Text that the placeholder contains, in any case.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        placeholder: Option<String>,
+        /// The texts must be equal, also in case.
+        exact: bool,
+        /// Maximum number of elements (default 20, at most 200).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max: Option<u32>,
+    }
+
+    /// Wait until all given conditions hold at the same time.
+    WaitFor {
+        /// A visible element matches this CSS selector.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        selector: Option<String>,
+        /// The element of this ref is visible.
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        reference: Option<String>,
+        /// The page's visible text contains this.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The tab's URL contains this, or matches all of it if it contains `*`, which stands for any characters.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        url: Option<String>,
+        /// The document has reached this state of loading.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        load: Option<WaitUntil>,
+        /// Wait until the element or the text is not visible any more. The other conditions are not reversed.
+        gone: bool,
+    }
+
+    /// Read the tab's address, title and whether it is loading.
+    Url {}
+
+    /// Read the messages of the tab's console and its uncaught exceptions. browserd records them from the tab's first call on.
+    Console {
+        /// Only entries after this sequence number (`last` of an earlier answer).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        since: Option<u64>,
+        /// Only messages of at least this level.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        level: Option<ConsoleLevel>,
+        /// Maximum number of messages; the latest are returned (default 100).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max: Option<u32>,
+    }
+
+    /// Read the tab's network requests, without headers and bodies. browserd records them from the tab's first call on.
+    Network {
+        /// Only entries that changed after this sequence number (`last` of an earlier answer).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        since: Option<u64>,
+        /// Only requests whose URL contains this.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        url: Option<String>,
+        /// Only requests that failed or were answered with a status of 400 or above.
+        failed_only: bool,
+        /// Maximum number of requests; the latest are returned (default 100).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        max: Option<u32>,
     }
 
     /// Evaluate a JavaScript expression in the page. Promises are awaited.
@@ -204,6 +383,21 @@ actions! {
         #[serde(skip_serializing_if = "Option::is_none")]
         prompt_text: Option<String>,
     }
+}
+
+/// Read what happened in the browser: tabs, downloads, dialogs, starts of the browser.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Events {
+    /// Only events after this sequence number (`last` of an earlier answer).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// Maximum number of events; the earliest are returned (default 100, at most 500).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// If there is none yet, wait for one, at most so many milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 /// A request without fields.
@@ -278,6 +472,57 @@ pub enum Button {
     Left,
     Middle,
     Right,
+}
+
+/// Keys that change the meaning of a click.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Modifier {
+    Alt,
+    Control,
+    Meta,
+    Shift,
+}
+
+/// What the mouse does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum MouseAction {
+    #[default]
+    Move,
+    Down,
+    Up,
+}
+
+/// Levels of console messages, from the least to the most important.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum ConsoleLevel {
+    Debug,
+    Info,
+    Warning,
+    Error,
+}
+
+/// A place in the page. Give x and y, or a selector, or a ref.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Place {
+    /// CSS pixels from the left of the viewport.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+    /// CSS pixels from the top of the viewport.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub y: Option<f64>,
+    /// CSS selector; open shadow roots and same-origin frames are searched too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// A ref from `snapshot` or `find`, for example `@e1`.
+    #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// A rectangle in CSS pixels.

@@ -1,6 +1,6 @@
 //! Response types.
 
-use super::{Cookie, ImageFormat};
+use super::{ConsoleLevel, Cookie, ImageFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,6 +24,10 @@ pub struct Health {
     pub calls: usize,
     /// Connected raw CDP clients.
     pub raw_clients: usize,
+    /// Number of the browser's profile, from 1. Each start of Chromium has a new, empty profile, so a higher number means that
+    /// the tabs, cookies, downloads and files of before are gone.
+    #[serde(default)]
+    pub browser_generation: u64,
 }
 
 /// Versions and enabled features.
@@ -67,7 +71,7 @@ pub struct TabInfo {
 }
 
 /// A dialog that was answered.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DialogInfo {
     /// `alert`, `confirm`, `prompt` or `beforeunload`.
     pub kind: String,
@@ -82,6 +86,9 @@ pub struct DialogInfo {
 pub struct Tabs {
     /// The tabs, in the order they were opened.
     pub tabs: Vec<TabInfo>,
+    /// Number of the browser's profile, see `health`.
+    #[serde(default)]
+    pub browser_generation: u64,
 }
 
 /// The call succeeded.
@@ -106,6 +113,9 @@ pub struct Navigated {
     pub tab: String,
     /// Whether the URL was a download; see `downloads`.
     pub download: bool,
+    /// The download's id, if Chromium reported it in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub download_guid: Option<String>,
     /// The requested screenshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_screenshot: Option<Picture>,
@@ -140,7 +150,7 @@ pub struct Acted {
 }
 
 /// A position in CSS pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub struct Point {
     pub x: f64,
@@ -206,6 +216,261 @@ pub struct PageSnapshot {
     pub truncated_to: Option<u32>,
 }
 
+/// The elements that `find` found.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Found {
+    /// The elements, in the order of the page.
+    pub elements: Vec<FoundElement>,
+    /// Present if the list is truncated: the number of elements returned.
+    pub truncated_to: Option<u32>,
+}
+
+/// An element that `find` found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FoundElement {
+    /// Its ref for actions.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// Its role.
+    pub role: String,
+    /// Its accessible name, or its text.
+    pub name: String,
+    /// Its value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// The state of a form control after `set_value`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ValueSet {
+    /// Always true.
+    pub success: bool,
+    /// The control's value.
+    pub value: String,
+    /// The values of the chosen options of a select.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<String>>,
+    /// The state of a checkbox or radio button.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<bool>,
+    /// The requested screenshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_screenshot: Option<Picture>,
+}
+
+/// The conditions of `wait_for` hold.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Waited {
+    /// Always true.
+    pub success: bool,
+    /// The tab's URL.
+    pub url: String,
+    /// How long the call waited.
+    pub waited_ms: u64,
+    /// The requested screenshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_screenshot: Option<Picture>,
+}
+
+/// Where a tab is.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct PageUrl {
+    /// The tab's id.
+    pub tab: String,
+    /// The URL after redirects.
+    pub url: String,
+    /// The document's title.
+    pub title: String,
+    /// Whether a document is being loaded.
+    pub loading: bool,
+}
+
+/// The messages of a tab's console.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ConsoleLog {
+    /// The messages, the earliest first.
+    pub messages: Vec<ConsoleMessage>,
+    /// The sequence number of the tab's last message; `since` of the next call.
+    pub last: u64,
+    /// Messages after `since` that are not kept any more.
+    pub missed: u64,
+}
+
+/// One message of the console, or an uncaught exception.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConsoleMessage {
+    /// Its sequence number in the tab.
+    pub seq: u64,
+    /// Its level.
+    pub level: ConsoleLevel,
+    /// `console` (the page's script), `exception` (an uncaught one), or Chromium's source, for example `network`, `security`.
+    pub source: String,
+    /// Its text, truncated to 2000 characters.
+    pub text: String,
+    /// The script or document that caused it, truncated to 1000 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The line in it, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
+    /// Milliseconds since 1970.
+    pub at: u64,
+}
+
+/// A tab's network requests.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkLog {
+    /// The requests, in the order of their last changes.
+    pub requests: Vec<NetworkRequest>,
+    /// The sequence number of the tab's last change; `since` of the next call.
+    pub last: u64,
+    /// Requests that are not kept any more.
+    pub missed: u64,
+}
+
+/// One network request. Headers and bodies are never recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkRequest {
+    /// The sequence number of its last change: its start, its response, its end.
+    pub seq: u64,
+    /// The HTTP method.
+    pub method: String,
+    /// The URL without user and password, truncated to 1000 characters.
+    pub url: String,
+    /// What it is for: `Document`, `Script`, `Image`, `Fetch`, `XHR`, `WebSocket`, …
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its state.
+    pub state: NetworkState,
+    /// The HTTP status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The media type of the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// Bytes received over the network, with headers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Whether the response came from a cache.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_cache: bool,
+    /// Milliseconds since 1970.
+    pub started_at: u64,
+    /// From the start to the end, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<f64>,
+    /// Why it failed, for example `net::ERR_NAME_NOT_RESOLVED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+/// The state of a network request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum NetworkState {
+    Pending,
+    /// Answered with a redirect; the next request is an entry of its own.
+    Redirected,
+    Finished,
+    Failed,
+}
+
+/// What happened in the browser.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct EventList {
+    /// The events, the earliest first.
+    pub events: Vec<BrowserEvent>,
+    /// The sequence number of the last event returned, or `since`; `since` of the next call.
+    pub last: u64,
+    /// Events after `since` that are not kept any more.
+    pub missed: u64,
+    /// Number of the browser's profile, see `health`.
+    pub browser_generation: u64,
+}
+
+/// One event. Fields that its kind does not have are absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BrowserEvent {
+    /// Its sequence number. The numbers continue when the browser is restarted.
+    pub seq: u64,
+    /// Milliseconds since 1970.
+    pub at: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// The tab.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tab: Option<String>,
+    /// The tab that opened it, of `tab_opened`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opener: Option<String>,
+    /// The URL, truncated to 1000 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The download's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guid: Option<String>,
+    /// The file name that the site suggested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggested_filename: Option<String>,
+    /// The size of the download.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The dialog.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dialog: Option<DialogInfo>,
+    /// How the browser ended, of `browser_ended`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Kinds of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// The browser is ready, with an empty profile.
+    BrowserReady,
+    /// The browser ended unexpectedly.
+    BrowserEnded,
+    /// A tab was opened, by a call, a page or a raw client.
+    TabOpened,
+    /// A tab was closed because `--max-tabs` are open.
+    TabRefused,
+    /// A tab has another document, or moved within its document.
+    TabNavigated,
+    /// A tab's renderer crashed.
+    TabCrashed,
+    /// A tab was closed.
+    TabClosed,
+    /// A download started.
+    DownloadStarted,
+    /// A download is complete.
+    DownloadCompleted,
+    /// A download was cancelled or failed.
+    DownloadCanceled,
+    /// A dialog was answered.
+    Dialog,
+}
+
+/// The dialogs of all tabs.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct RecentDialogs {
+    /// The last 100 dialogs that browserd answered, the earliest first.
+    pub dialogs: Vec<RecentDialog>,
+}
+
+/// A dialog that browserd answered.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct RecentDialog {
+    /// The tab.
+    pub tab: String,
+    /// Milliseconds since 1970.
+    pub at: u64,
+    /// The dialog.
+    #[serde(flatten)]
+    pub dialog: DialogInfo,
+}
+
 /// An interactive element.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RefInfo {
@@ -265,16 +530,49 @@ pub struct Downloads {
 /// One download.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Download {
-    /// Chromium's id, which is also the file name in the clone's downloads folder.
+    /// Chromium's id. `GET /v1/downloads/{guid}` returns the file.
     pub guid: String,
+    /// The tab that started it, if that is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tab: Option<String>,
     /// The source URL.
     pub url: String,
     /// The file name that the site suggested.
     pub suggested_filename: String,
     /// `in_progress`, `completed` or `canceled`.
     pub state: String,
+    /// The media type, which follows from the name's ending.
+    #[serde(default)]
+    pub mime_type: String,
+    /// Whether the file was removed, by a caller or because it was fetched with `delete=true`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
     /// Bytes received so far.
     pub received_bytes: u64,
     /// Total bytes; 0 while unknown.
     pub total_bytes: u64,
+}
+
+/// The files that callers put into the clone. They stay when the browser is restarted.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ClientFiles {
+    /// The files, in the order they arrived.
+    pub files: Vec<ClientFile>,
+    /// The sizes of all files together.
+    pub bytes: u64,
+    /// The limit of `bytes`.
+    pub max_bytes: u64,
+}
+
+/// A file that a caller put into the clone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClientFile {
+    /// Its id.
+    pub file: String,
+    /// Its name, which pages see.
+    pub name: String,
+    /// Its path in the clone, for `upload`, for CDP's `DOM.setFileInputFiles` and for clients that pass a path to it.
+    pub path: String,
+    /// Its size in bytes.
+    pub bytes: u64,
 }

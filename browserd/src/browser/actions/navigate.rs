@@ -8,6 +8,7 @@ use crate::browser::tab::{After, Tab, left};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::Instant;
 
 const INFO: &str = include_str!("../js/info.js");
 
@@ -44,6 +45,7 @@ struct HistoryEntry {
 pub(crate) async fn navigate(context: &Context, request: &Navigate) -> Result<Navigated, ApiError> {
     let _turn = context.turn().await?;
     let tab = &context.tab;
+    let known: Vec<String> = context.browser.downloads().into_iter().map(|download| download.guid).collect();
     let result = match (&request.url, request.history) {
         (Some(url), _) => go_to(context, url, request).await,
         (None, Some(history)) => go_through_history(context, history, request).await.map(|()| false),
@@ -59,6 +61,11 @@ pub(crate) async fn navigate(context: &Context, request: &Navigate) -> Result<Na
         Ok(download) => download,
     };
     let info: PageInfo = tab.run(INFO, &[], context.until).await?;
+    let download_guid = match download {
+        // Chromium reports the download right after its reply.
+        true => context.browser.started_download(&tab.id, &known, context.until.min(soon())).await,
+        false => None,
+    };
     let after_screenshot = after_screenshot(context, request).await?;
     Ok(Navigated {
         success: true,
@@ -67,8 +74,14 @@ pub(crate) async fn navigate(context: &Context, request: &Navigate) -> Result<Na
         title: info.title,
         tab: tab.id.clone(),
         download,
+        download_guid,
         after_screenshot,
     })
+}
+
+/// When waiting for a report of Chromium that is due at once ends.
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(5)
 }
 
 /// Loads a URL. Returns true if it was a download.

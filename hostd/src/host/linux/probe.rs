@@ -86,7 +86,7 @@ fn in_clone_network(state: &LinuxHostState, target: &ProbeTarget) -> HostResult<
         super::files::make_folders(&run, 0o700)
             .map_err(|error| what.failed("no folder can be made", error))?;
         let filter = state.egress.clone_filter()?;
-        network::ensure(&state.slots, &names, &CloneId::random(), &run, filter)?;
+        network::ensure(&state.slots, &names, &CloneId::random(), &run, filter, &state.host_addresses)?;
         state.egress.grant(&names)?;
         let namespace =
             File::open(network::pin(&run)).map_err(|error| what.failed("cannot be opened", error))?;
