@@ -12,7 +12,7 @@
 mod network;
 mod page;
 
-pub use network::{enter, reaches, resolve, resolves, serve, set_resolv_conf};
+pub use network::{enter, reaches, resolve, resolves, serve};
 pub use page::Page;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -235,6 +235,17 @@ pub fn processes(run: &Path) -> BTreeMap<u32, String> {
     };
     let command = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     all.keys().filter(|pid| is_inside(**pid)).map(|pid| (*pid, command(pid))).collect()
+}
+
+/// What `/etc/resolv.conf` says in this private machine.
+pub fn set_resolv_conf(text: &str) {
+    let path = Path::new("/run/resolv.conf");
+    if !path.exists() {
+        fs::write(path, "").expect("a file");
+        run("mount --bind /run/resolv.conf /etc/resolv.conf");
+    }
+    // In place: the mount is of this file.
+    fs::write(path, text).expect("written");
 }
 
 /// Every file below a folder whose name or content contains the word.

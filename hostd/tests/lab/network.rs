@@ -1,8 +1,8 @@
 //! Servers and connections in network namespaces of the test.
 
-use super::{LIMIT, PORT, PUBLIC, run};
+use super::{LIMIT, PORT, PUBLIC};
 use nix::sched::{CloneFlags, setns};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -111,15 +111,4 @@ pub fn resolves(namespace: &Path, resolver: IpAddr) -> bool {
         socket.send_to(query, (resolver, 53)).is_ok() && socket.recv(&mut [0; 512]).is_ok()
     });
     attempt.join().expect("the attempt does not panic")
-}
-
-/// What `/etc/resolv.conf` says in this private machine.
-pub fn set_resolv_conf(text: &str) {
-    let path = Path::new("/run/resolv.conf");
-    if !path.exists() {
-        fs::write(path, "").expect("a file");
-        run("mount --bind /run/resolv.conf /etc/resolv.conf");
-    }
-    // In place: the mount is of this file.
-    fs::write(path, text).expect("written");
 }

@@ -135,8 +135,14 @@ impl Host for LinuxHost {
         self.blocking(move |state| {
             let filter = state.egress.clone_filter()?;
             state.egress.allow_connections(spec.names.slot);
-            let run = state.run(&spec.names);
-            network::ensure(&state.slots, &spec.names, &spec.clone_id, &run, filter, &state.host_addresses)
+            network::ensure(
+                &state.slots,
+                &spec.names,
+                &spec.clone_id,
+                &state.run(&spec.names),
+                filter,
+                &state.host_addresses,
+            )
         })
         .await
     }

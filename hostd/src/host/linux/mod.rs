@@ -88,10 +88,10 @@ struct LinuxHostState {
     limits: LimitBackend,
     freezer: Freezer,
     egress: Arc<Egress>,
-    host_addresses: Arc<HostAddresses>,
     dns_forwarder: DnsForwarder,
     /// Held while the network of [`probe`] exists.
     probing: Mutex<()>,
+    host_addresses: Arc<HostAddresses>,
     /// The parent of the clones' run folders.
     run: PathBuf,
     /// `None`: this storage or this kernel cannot isolate the clones' mounts.
@@ -139,9 +139,9 @@ impl LinuxHost {
             limits,
             freezer: Freezer::default(),
             egress,
-            host_addresses,
             dns_forwarder,
             probing: Mutex::default(),
+            host_addresses,
             run,
             mount_isolation,
             killed: KilledProcesses::default(),
