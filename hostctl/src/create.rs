@@ -4,10 +4,10 @@ use crate::args::CreateArgs;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::progress::Steps;
 use crate::remote::Remote;
-use crate::text::{Table, Tone, ago, clean, seconds};
 use hostd::api::{CloneInfo, CreateParams, CreateResult, Limits, RequestId, StageTiming};
 use hostd::client::ClientError;
 use std::fmt::Write;
+use terminal::text::{Table, Tone, ago, clean, seconds};
 
 pub(crate) async fn run(
     remote: &Remote,

@@ -155,11 +155,12 @@ pub async fn verify(
     let mut expected = heads.iter().peekable();
 
     let mut last = AuditHead { seq: 0, hash: [0; 32] };
+    let mut last_is_intact = true;
     loop {
         let filter = AuditFilter { after_seq: last.seq, limit: PAGE, ..AuditFilter::default() };
         let rows = store.audit_rows(&filter).await?;
         for row in &rows {
-            check_row(&mut report, row, &last);
+            last_is_intact = check_row(&mut report, row, &last, last_is_intact);
             report.rows += 1;
             last = AuditHead { seq: row.seq, hash: row.hash.clone().try_into().unwrap_or_default() };
             while let Some((seq, hashes)) = expected.next_if(|(seq, _)| **seq <= row.seq) {
@@ -231,26 +232,28 @@ fn signed_heads(
     heads
 }
 
-fn check_row(report: &mut Report, row: &AuditRow, last: &AuditHead) {
+/// Whether the row has the content and the number that it was written with.
+fn check_row(report: &mut Report, row: &AuditRow, last: &AuditHead, last_is_intact: bool) -> bool {
     if row.seq != last.seq + 1 {
         report.add(Problem::Missing { from: last.seq + 1, to: row.seq - 1 });
     }
-    if row.expected_hash().is_ok_and(|hash| hash.as_slice() == row.hash) {
-        if row.seq == last.seq + 1 && row.previous != last.hash {
+    let is_intact = |row: &AuditRow| row.expected_hash().is_ok_and(|hash| hash.as_slice() == row.hash);
+    if is_intact(row) {
+        if row.seq == last.seq + 1 && row.previous != last.hash && last_is_intact {
             report.add(Problem::Replaced { seq: last.seq });
         }
-        return;
+        return true;
     }
     // The hash covers the number: find the number that the row was written with.
     let mut moved = row.clone();
-    if report.problems.len() < MAX_PROBLEMS {
-        for seq in (row.seq - MOVED_BY).max(1)..=row.seq + MOVED_BY {
-            moved.seq = seq;
-            if moved.expected_hash().is_ok_and(|hash| hash.as_slice() == row.hash) {
-                report.add(Problem::Moved { seq: row.seq, written_as: seq });
-                return;
-            }
-        }
-    }
-    report.add(Problem::Changed { seq: row.seq });
+    let mut numbers = (row.seq - MOVED_BY).max(1)..=row.seq + MOVED_BY;
+    let written_as = numbers.find(|seq| {
+        moved.seq = *seq;
+        report.problems.len() < MAX_PROBLEMS && is_intact(&moved)
+    });
+    report.add(match written_as {
+        Some(written_as) => Problem::Moved { seq: row.seq, written_as },
+        None => Problem::Changed { seq: row.seq },
+    });
+    false
 }

@@ -214,11 +214,19 @@ pub(super) async fn start(
         waiting.extend(rows.into_iter().map(|row| Item::kept(row, None, Arc::default())));
     }
     let has_unwritten = !waiting.is_empty();
-    // A stop between the file and the database.
-    if let Some(newest) =
-        heads.newest_own().map_err(|source| StartError::File { path: heads.path().into(), source })?
-    {
-        store.insert_checkpoint(&newest).await?;
+    let newest =
+        heads.newest_own().map_err(|source| StartError::File { path: heads.path().into(), source })?;
+    if let Some(newest) = &newest {
+        // The program may have ended between the file and the database.
+        store.insert_checkpoint(newest).await?;
+        if newest.seq > head.seq || (newest.seq == head.seq && newest.hash != head.hash) {
+            tracing::error!(
+                signed = newest.seq,
+                last = head.seq,
+                "the audit log does not have the last row that was signed: rows were removed or replaced, or the database was \
+                 restored from a backup; check it with `browserctl audit verify`"
+            );
+        }
     }
     let queue = Arc::new(Queue {
         state: Mutex::new(State {
@@ -243,7 +251,7 @@ pub(super) async fn start(
         heads: Some(heads),
         unwritten: unwritten.clone(),
         sign_every: Duration::from_secs(config.sign_every_seconds),
-        signed: 0,
+        signed: newest.map_or(0, |newest| newest.seq),
         in_file: None,
         unsure: has_unwritten.then_some(last_known),
         maybe: Vec::new(),
@@ -266,7 +274,7 @@ struct Writer {
     heads: Option<Heads>,
     unwritten: PathBuf,
     sign_every: Duration,
-    /// The last row whose signed head is in the file and the database.
+    /// The last row that a head in the file and the database covers.
     signed: i64,
     /// A head that is in the file, but not in the database yet.
     in_file: Option<crate::store::CheckpointRow>,
@@ -448,7 +456,8 @@ impl Writer {
     /// Sign the head, if there are rows that no signed head covers.
     async fn sign(&mut self) {
         let head = self.queue.lock().head.clone();
-        if head.seq == self.signed && self.in_file.is_none() {
+        // A head before one that was signed belongs to a log that was cut: signing it would help whoever cut it.
+        if head.seq <= self.signed && self.in_file.is_none() {
             return;
         }
         if self.in_file.is_none() {

@@ -98,7 +98,8 @@ both! {
         ]);
         assert_eq!(rows[0].call, rows[1].call);
         assert_ne!(rows[1].call, rows[2].call);
-        assert_eq!(rows[0].params.as_deref(), Some(r#"{"a":[1,2.5,null],"b":"\u0000ü'\""}"#));
+        let params: serde_json::Value = serde_json::from_str(rows[0].params.as_deref().expect("parameters")).expect("JSON");
+        assert_eq!(params, entry("a", "click").params);
         assert_eq!(rows[0].session.as_deref(), Some(session.as_str()));
         assert_eq!(rows[5].session.as_deref(), Some(session.as_str()));
         assert_eq!(rows[0].previous, [0; 32]);
@@ -424,7 +425,7 @@ both! {
         let audit = Audit::start(store.clone(), database.state(), &config).await.expect("starts");
         audit.begin(entry("a", "click")).await.expect("committed").end(Ok(()));
         let began = Instant::now();
-        while verified(&audit).await.signed_up_to < 2 {
+        while store.checkpoints().await.expect("heads").last().is_none_or(|head| head.seq < 2) {
             assert!(began.elapsed() < Duration::from_secs(60), "no head is signed");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
