@@ -5,60 +5,15 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::Path;
+use support::clients::{clients, node, output, session_life, variables};
 use support::{KEYS, PAGE_TEXT, PICTURE, StandIn};
 use tokio::process::Command;
-
-fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-fn clients() -> PathBuf {
-    let clients = workspace().join("controlplane/tests/clients");
-    assert!(clients.join("node_modules").exists(), "run scripts/install-deps: the clients are not installed");
-    clients
-}
-
-/// The Node that the clients need.
-fn node() -> PathBuf {
-    let node = workspace().join(".cache/node/bin/node");
-    assert!(node.exists(), "run scripts/install-deps: {} is missing", node.display());
-    node
-}
-
-/// Variables of `browserctl` that talks to the stand-in with one of the keys.
-fn variables(address: SocketAddr, key: &str) -> BTreeMap<String, String> {
-    let url = format!("http://{address}");
-    [("BROWSERCTL_URL", url.as_str()), ("BROWSERCTL_KEY", key)]
-        .map(|(name, value)| (name.into(), value.into()))
-        .into()
-}
-
-async fn output(mut command: Command) -> String {
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
-    out.into_owned()
-}
 
 async fn life(line: &str, transport: &str) {
     let service = StandIn::default();
     let address = service.start().await;
-    let mut command = Command::new(node());
-    command.arg("mcp.mjs").args([line, transport]).current_dir(clients());
-    command.env("MCP_URL", format!("http://{address}/mcp")).env("MCP_PAGE", "https://example.org/");
-    for (number, key) in KEYS.iter().enumerate() {
-        let number = number + 1;
-        command.env(format!("MCP_KEY_{number}"), key);
-        let line = json!({"command": env!("CARGO_BIN_EXE_browserctl"), "args": ["mcp"], "env": variables(address, key)});
-        command.env(format!("MCP_COMMAND_{number}"), line.to_string());
-    }
-    let seen: Value = serde_json::from_str(&output(command).await).unwrap();
+    let seen = session_life(line, transport, address, KEYS, "https://example.org/").await;
 
     if line == "client" {
         assert_eq!(seen["version"], "2026-07-28");
