@@ -51,6 +51,16 @@ codes! {
     ForbiddenOrigin "forbidden_origin", FORBIDDEN, retry false, exit 4, "Web pages may not call the control plane: send no Origin header, and a Host that the configuration allows.";
     /// The session does not exist, or belongs to somebody else. The two cases have the same answer.
     NoSuchSession "no_such_session", NOT_FOUND, retry false, exit 3, "Open a session first, and use its session_id; GET /v1/sessions lists your sessions.";
+    /// The tenant has no such key.
+    NoSuchKey "no_such_key", NOT_FOUND, retry false, exit 3, "GET /v1/keys lists the keys of your tenant.";
+    /// The CDP address does not exist or has ended. The cases have the same answer.
+    NoSuchAddress "no_such_address", NOT_FOUND, retry false, exit 3, "Ask for a new address: POST /v1/sessions/{session_id}/cdp-address.";
+    /// Too many CDP addresses of this session are valid.
+    CdpAddresses "cdp_addresses", TOO_MANY_REQUESTS, retry true, exit 5, "Use an address again: it is good for many connections until it expires.";
+    /// The call is the start of a WebSocket connection.
+    UpgradeRequired "upgrade_required", UPGRADE_REQUIRED, retry false, exit 2, "Connect with a WebSocket client.";
+    /// Too many connections are open.
+    Connections "connections", SERVICE_UNAVAILABLE, retry true, exit 5, "Close connections, or raise http.max_connections.";
     /// The session has ended.
     SessionClosed "session_closed", GONE, retry false, exit 3, "Open a new session; the message says why this one ended.";
     /// The session is being closed.
@@ -71,6 +81,8 @@ codes! {
     OpenRate "open_rate", TOO_MANY_REQUESTS, retry true, exit 5, "Open sessions more slowly; see limits.opens_per_minute.";
     /// Calls arrive too often.
     CallRate "call_rate", TOO_MANY_REQUESTS, retry true, exit 5, "Call more slowly; see limits.calls_per_second.";
+    /// Too many calls of one session are running or waiting.
+    SessionCalls "session_calls", TOO_MANY_REQUESTS, retry true, exit 5, "Wait for the answers of earlier calls; see limits.calls_per_session.";
     /// The idempotency key was used with other parameters.
     IdempotencyConflict "idempotency_conflict", CONFLICT, retry false, exit 1, "Use a new Idempotency-Key for a new request.";
     /// The database does not answer.

@@ -25,3 +25,5 @@ pub mod actions;
 pub mod app;
 
 pub mod surfaces;
+
+pub mod client;

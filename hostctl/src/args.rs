@@ -1,10 +1,22 @@
 //! The command line.
 
-use crate::exit::EXIT_CODES;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use hostd::api::{CloneId, CloneName, LONGEST_SECONDS, RequestId, SnapshotName, Tenant};
 use std::path::PathBuf;
 use std::time::Duration;
+use terminal::Exit;
+
+/// Every exit code and its meaning, for the help and the documentation.
+pub const EXIT_CODES: [(Exit, &str); 8] = [
+    (Exit::Ok, "done"),
+    (Exit::Failure, "tried and failed"),
+    (Exit::Usage, "the command line or the request is wrong"),
+    (Exit::NotFound, "no such clone, or the name belongs to another clone now"),
+    (Exit::Denied, "not allowed"),
+    (Exit::Busy, "a limit is reached or the object is busy; try again later"),
+    (Exit::Timeout, "no answer in time"),
+    (Exit::NotReady, "the host is not ready, or hostd is not running"),
+];
 
 /// The definition that help, manual pages, completions and documentation are generated from.
 pub fn command() -> clap::Command {
@@ -363,6 +375,17 @@ fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_error_code_has_a_documented_exit_code() {
+        assert_eq!(EXIT_CODES.map(|(exit, _)| exit), Exit::ALL);
+        for (index, exit) in Exit::ALL.iter().enumerate() {
+            assert_eq!(*exit as usize, index);
+        }
+        for code in hostd::api::ErrorCode::ALL {
+            assert_eq!(Exit::from(code.exit_code()) as u8, code.exit_code(), "{code}");
+        }
+    }
 
     #[test]
     fn the_definition_is_valid() {

@@ -4,7 +4,6 @@ use crate::args::DemoArgs;
 use crate::create::{random_request, stages};
 use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
-use crate::text::clean;
 use crate::visit::visit;
 use hostd::api::{CreateParams, CreateResult, DestroyParams, ErrorCode};
 use serde_json::json;
@@ -13,6 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use terminal::text::clean;
 
 /// The page of `--serve`.
 const PAGE: &str = include_str!("demo.html");

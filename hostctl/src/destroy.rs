@@ -5,9 +5,9 @@ use crate::create::stages;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::progress::Steps;
 use crate::remote::Remote;
-use crate::text::clean;
 use hostd::api::{CloneId, CloneState, DestroyParams, ErrorCode, ForceUnmountParams, ListParams};
 use hostd::client::Client;
+use terminal::text::clean;
 
 pub(crate) async fn destroy(
     remote: &Remote,

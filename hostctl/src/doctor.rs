@@ -3,12 +3,13 @@
 use crate::args::DoctorArgs;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
-use crate::text::{Tone, clean};
 use hostd::api::{ErrorCode, Finding, Severity, StatusParams, StatusResult};
-use hostd::config::{self, Config};
+use hostd::config::Config;
 use serde_json::json;
+use settings::Settings as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use terminal::text::{Tone, clean};
 
 pub(crate) async fn run(remote: Remote, output: &Output, args: DoctorArgs) -> Result<CommandOutput, Failure> {
     let mut findings = Vec::new();
@@ -73,7 +74,7 @@ fn bad(check: &str, message: String, fix: String) -> Finding {
 
 /// Check the configuration files only: the daemon's variables and flags are unknown here.
 fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Config> {
-    let path = file.map_or_else(config::default_file, Path::to_owned);
+    let path = file.map_or_else(Config::default_file, Path::to_owned);
     let shown = path.display();
     let opened = std::fs::File::open(&path);
     if opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied) {
@@ -85,7 +86,7 @@ fn configuration(file: Option<&Path>, findings: &mut Vec<Finding>) -> Option<Con
         });
         return None;
     }
-    match config::load(file, std::iter::empty(), &[]) {
+    match settings::load::<Config>(file, std::iter::empty(), &[]) {
         Ok(config) => {
             let what = if path.exists() { "is valid" } else { "does not exist: defaults are used" };
             findings.push(good("config", format!("{shown} {what}")));

@@ -1,10 +1,10 @@
 //! `hostctl completions` and `hostctl man`, generated from `args.rs`.
 
 use crate::args::command;
-use crate::exit::Exit;
 use crate::output::{CommandOutput, Failure};
 use serde_json::json;
 use std::path::Path;
+use terminal::Exit;
 
 pub(crate) fn completions(shell: clap_complete::Shell) -> Result<CommandOutput, Failure> {
     let mut script = Vec::new();

@@ -8,7 +8,6 @@ mod create;
 mod demo;
 mod destroy;
 mod doctor;
-mod exit;
 mod generate;
 mod list;
 mod output;
@@ -18,11 +17,10 @@ mod reap;
 mod remote;
 mod status;
 mod template;
-mod text;
 mod visit;
 
-pub use args::command;
-pub use exit::{EXIT_CODES, Exit};
+pub use args::{EXIT_CODES, command};
+pub use terminal::Exit;
 
 use args::{Cli, Command};
 use clap::Parser;

@@ -4,8 +4,8 @@ use crate::args::LsArgs;
 use crate::create::address;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
-use crate::text::{Table, Tone, ago, user};
 use hostd::api::{CloneInfo, CloneState, ListParams};
+use terminal::text::{Table, Tone, ago, user};
 
 pub(crate) async fn run(remote: &Remote, output: &Output, args: LsArgs) -> Result<CommandOutput, Failure> {
     let params = ListParams { name: args.name, tenant: args.tenant };

@@ -1,13 +1,13 @@
 //! The result of a command, how it is printed, and its exit code.
 
-use crate::exit::Exit;
-use crate::text::{Paint, Tone, clean, clean_json, duration};
 use hostd::api::{CloneName, ErrorCode, RpcError};
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
+use terminal::Exit;
+use terminal::text::{Paint, Tone, clean, clean_json, duration};
 
 /// The result of a command that succeeded, for programs and for people.
 #[derive(Debug)]
@@ -120,7 +120,7 @@ pub(crate) struct Output {
 
 impl Output {
     pub(crate) fn new(json: bool) -> Output {
-        Output { json, paint: Paint(!json && colours(std::io::stdout().is_terminal())) }
+        Output { json, paint: Paint(!json && terminal::stdout_colours()) }
     }
 
     pub(crate) fn json(&self) -> bool {
@@ -154,7 +154,7 @@ impl Output {
                 } else {
                     let shown = output.map(|output| output.text).unwrap_or_default();
                     // The error is printed last, where people look first.
-                    if print(&shown) {
+                    if terminal::print(&shown) {
                         explain(&error);
                     }
                     return ExitCode::from(exit as u8);
@@ -162,13 +162,13 @@ impl Output {
             }
         };
         // A closed pipe (`| head`) is not a failure; a full disk is.
-        if print(&shown) { ExitCode::from(exit as u8) } else { ExitCode::from(Exit::Failure as u8) }
+        if terminal::print(&shown) { ExitCode::from(exit as u8) } else { ExitCode::from(Exit::Failure as u8) }
     }
 }
 
 /// Print the error for people to standard error.
 fn explain(error: &ErrorShape) {
-    let paint = Paint(colours(std::io::stderr().is_terminal()));
+    let paint = Paint(terminal::stderr_colours());
     let mut text = format!("{} {}\n", paint.paint(Tone::Bad, "error:"), clean(&error.message));
     if let Some(step) = &error.step {
         text.push_str(&format!("  step: {}\n", clean(step)));
@@ -185,25 +185,6 @@ fn explain(error: &ErrorShape) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// Whether a stream gets colours: terminals do, unless `NO_COLOR` is set (<https://no-color.org>).
-pub(crate) fn colours(terminal: bool) -> bool {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb")
-}
-
 fn line(value: &Value) -> String {
     format!("{}\n", clean_json(&value.to_string()))
-}
-
-/// Print to standard output. Returns false if that failed.
-fn print(text: &str) -> bool {
-    let mut stdout = std::io::stdout();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => true,
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => true,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: cannot write to standard output: {error}");
-            false
-        }
-    }
 }

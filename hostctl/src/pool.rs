@@ -2,10 +2,10 @@
 
 use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
-use crate::text::{Table, Tone, ago, clean, seconds};
 use hostd::api::{PoolStatus, StatusParams};
 use serde_json::json;
 use std::fmt::Write;
+use terminal::text::{Table, Tone, ago, clean, seconds};
 
 pub(crate) async fn run(remote: &Remote, output: &Output) -> Result<CommandOutput, Failure> {
     let status = remote.client().await?.status(StatusParams::default()).await?;

@@ -1,9 +1,9 @@
 //! Progress of a running operation: one line for each step, on standard error.
 
-use crate::output::{Output, colours};
-use crate::text::{Paint, Tone, clean, seconds};
+use crate::output::Output;
 use hostd::api::{Progress, ProgressState};
 use std::io::{IsTerminal, Write};
+use terminal::text::{Paint, Tone, clean, seconds};
 
 /// The lines of one operation.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Steps {
         let step = clean(&progress.step);
         let time = seconds(progress.seconds);
         let name = &progress.name;
-        let paint = Paint(colours(self.terminal));
+        let paint = Paint(self.terminal && terminal::stderr_colours());
         let state = match progress.state {
             ProgressState::Started if self.terminal => {
                 return format!("\r\x1b[K{name}  {step} …");

@@ -4,8 +4,8 @@ use crate::args::ReapArgs;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::progress::Steps;
 use crate::remote::Remote;
-use crate::text::{Table, Tone, clean};
 use hostd::api::{ErrorCode, ReapLine, ReapParams, ReapResult};
+use terminal::text::{Table, Tone, clean};
 
 pub(crate) async fn run(remote: &Remote, output: &Output, args: ReapArgs) -> Result<CommandOutput, Failure> {
     let mut steps = Steps::new(output);

@@ -1,13 +1,13 @@
 //! The connection to the daemon: which socket, which timeout, and how client errors become failures.
 
-use crate::exit::Exit;
 use crate::output::Failure;
-use crate::text::duration;
 use hostd::api::ErrorCode;
 use hostd::client::{Client, ClientError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use terminal::Exit;
+use terminal::text::duration;
 
 /// The daemon's socket and the timeout of each call.
 #[derive(Debug)]

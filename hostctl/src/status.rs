@@ -1,14 +1,14 @@
 //! `hostctl status`, `hostctl metrics` and `hostctl call`: one question, one answer.
 
 use crate::args::CallArgs;
-use crate::exit::Exit;
 use crate::output::{CommandOutput, Failure};
 use crate::remote::Remote;
-use crate::text::{ago, clean, clean_json};
 use hostd::api::{StatusParams, StatusResult};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::io::Read;
+use terminal::Exit;
+use terminal::text::{ago, clean, clean_json};
 
 pub(crate) async fn status(remote: &Remote) -> Result<CommandOutput, Failure> {
     let status = remote.client().await?.status(StatusParams::default()).await?;

@@ -2,16 +2,17 @@
 
 use crate::args::{TemplateArgs, TemplateCommand};
 use crate::output::{CommandOutput, Failure, Output};
-use crate::text::{Table, Tone, clean};
 use hostd::api::ErrorCode;
-use hostd::config;
 use hostd::host::{HostError, HostErrorKind, chain, templates};
 use serde_json::json;
+use terminal::text::{Table, Tone, clean};
 
 pub(crate) async fn run(output: &Output, args: TemplateArgs) -> Result<CommandOutput, Failure> {
-    let config = config::load(args.config.as_deref(), std::iter::empty(), &[]).map_err(|error| {
-        Failure::of(ErrorCode::InvalidParams, error.to_string()).hint("hostctl doctor lists every problem")
-    })?;
+    let config = settings::load::<hostd::config::Config>(args.config.as_deref(), std::iter::empty(), &[])
+        .map_err(|error| {
+            Failure::of(ErrorCode::InvalidParams, error.to_string())
+                .hint("hostctl doctor lists every problem")
+        })?;
     let name = &config.host.template;
     match args.what {
         TemplateCommand::Create { snapshot, browser } => {

@@ -18,5 +18,4 @@ pub mod record;
 pub mod server;
 pub mod slot;
 mod timing;
-pub mod trusted_path;
 pub mod wire;

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use hostd::api::{Limits, Method};
-use hostd::config::{self, AccessRule, Config, ConfigError, LogFormat, SettingOrigin};
+use hostd::config::{AccessRule, Config, ConfigError, LogFormat, SettingOrigin};
+use settings::Settings as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +49,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn load(file: Option<&Path>, env: &[(&str, &str)], sets: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    config::load(file, pairs(env).into_iter(), &pairs(sets))
+    settings::load(file, pairs(env).into_iter(), &pairs(sets))
 }
 
 /// The one problem of a file with this text, without the folder's name.
@@ -119,7 +120,7 @@ fn a_named_file_must_exist_and_the_default_file_need_not() {
     let missing = Path::new("/nonexistent/hostd.toml");
     let error = load(Some(missing), &[], &[]).unwrap_err().to_string();
     assert!(error.starts_with("/nonexistent/hostd.toml: cannot be read: No such file"), "{error}");
-    if !config::default_file().exists() {
+    if !Config::default_file().exists() {
         assert_eq!(load(None, &[], &[]).unwrap(), Config::default());
     }
 }
@@ -394,7 +395,7 @@ fn every_rule_of_the_check_is_enforced() {
 #[test]
 fn every_number_has_bounds() {
     let mut numbers = 0;
-    for section in config::sections().into_iter().filter(|section| !section.list) {
+    for section in settings::sections::<Config>().into_iter().filter(|section| !section.list) {
         for key in section.keys.iter().filter(|key| key.default.is_number()) {
             numbers += 1;
             let path = format!("{}.{}", section.name, key.name);
@@ -467,7 +468,7 @@ fn the_settings_in_effect_load_as_the_same_configuration() {
     config.pool.subnet = "192.168.72.0/24".parse().unwrap();
     config.pool.last_slot = 100;
     config.access[1].operator = true;
-    let text = config::effective_toml(&config);
+    let text = settings::effective_toml(&config);
     assert!(text.lines().any(|line| line == r#"pool.subnet = "192.168.72.0/24""#), "{text}");
     assert_eq!(Etc::new(&text).load().unwrap(), config);
 }
@@ -475,7 +476,7 @@ fn the_settings_in_effect_load_as_the_same_configuration() {
 /// The setup scripts read settings by name from the output of `hostd --print-config`.
 #[test]
 fn settings_that_the_freebsd_scripts_read_exist() {
-    let text = config::effective_toml(&Config::default());
+    let text = settings::effective_toml(&Config::default());
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/freebsd");
     for name in ["common.sh", "setup-host", "setup-template"] {
         let script = std::fs::read_to_string(scripts.join(name)).unwrap();
@@ -491,7 +492,7 @@ fn settings_that_the_freebsd_scripts_read_exist() {
 
 #[test]
 fn the_default_file_means_the_defaults_commented_out_or_not() {
-    let text = config::default_toml();
+    let text = settings::default_toml::<Config>();
     assert_eq!(Etc::new(&text).load().unwrap(), Config::default());
 
     let live: Vec<&str> = text
@@ -500,7 +501,7 @@ fn the_default_file_means_the_defaults_commented_out_or_not() {
         .collect();
     let live = live.join("\n");
     let table: toml::Table = live.parse().unwrap();
-    for section in config::sections() {
+    for section in settings::sections::<Config>() {
         assert!(table.contains_key(&section.name), "{}", section.name);
         for key in section.keys {
             let there = match &table[&section.name] {
@@ -511,7 +512,7 @@ fn the_default_file_means_the_defaults_commented_out_or_not() {
         }
     }
     // The file shows the folders of Linux.
-    if config::default_file() == Path::new("/etc/hostd/hostd.toml") {
+    if Config::default_file() == Path::new("/etc/hostd/hostd.toml") {
         assert_eq!(Etc::new(&live).load().unwrap(), Config::default());
     }
 }

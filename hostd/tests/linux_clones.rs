@@ -96,7 +96,8 @@ fn a_clone_sees_no_mount_of_another() {
                 let process = entry.file_name().into_string().unwrap();
                 let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
                 // hostd itself, with its supervisors, and this test are on the host.
-                let ours = ["hostd\0supervise-clone", "hostd\0--config", "linux_clones"];
+                let ours =
+                    ["hostd\0supervise-clone", "hostd\0forward-names", "hostd\0--config", "linux_clones"];
                 if process.parse::<u32>().is_ok() && !ours.iter().any(|word| line.contains(word)) {
                     inside += 1;
                     assert!(!names.iter().all(|name| sees(&process, name)), "{line:?} sees both clones");

@@ -137,6 +137,16 @@ impl Keys {
         Ok(Caller { identity: Identity::Key(row.id), tenant: row.tenant, scopes })
     }
 
+    /// Until when a key is valid; None: for ever. Err is `unauthorized` if it was revoked or has expired.
+    pub async fn standing(&self, id: &KeyId) -> Result<Option<Millis>, ApiError> {
+        match self.row(id).await? {
+            Some(row) if row.revoked_at.is_none() && row.expires_at.is_none_or(|at| at > now()) => {
+                Ok(row.expires_at)
+            }
+            _ => Err(ApiError::new(ErrorCode::Unauthorized, "the key is not valid")),
+        }
+    }
+
     /// The keys of a tenant, also those that expired or were revoked, oldest first.
     pub async fn list(&self, tenant: &TenantId) -> Result<Vec<KeyRow>, ApiError> {
         Ok(self.store.keys(tenant).await?)

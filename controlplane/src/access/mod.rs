@@ -1,8 +1,16 @@
 //! Who calls, and what they may do.
 
 pub mod keys;
+mod peers;
+mod rates;
 
+pub use peers::PeerRules;
+pub use rates::CallRates;
+
+use crate::config::Config;
+use crate::error::{ApiError, ErrorCode};
 use crate::ids::{KeyId, TenantId};
+use crate::time::Millis;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -79,5 +87,66 @@ impl Caller {
             Identity::User(uid) => format!("uid:{uid}"),
             Identity::Key(key) => key.to_string(),
         }
+    }
+}
+
+/// Decides who a caller is and how often it may call. Every surface that a caller can reach asks it.
+#[derive(Debug)]
+pub struct Access {
+    peers: PeerRules,
+    keys: keys::Keys,
+    rates: CallRates,
+}
+
+impl Access {
+    /// The access control of this configuration, with the keys of the store.
+    pub fn new(config: &Config, keys: keys::Keys) -> Self {
+        Self { peers: PeerRules::new(&config.access), keys, rates: CallRates::new(&config.limits) }
+    }
+
+    /// The caller on the other end of a Unix socket.
+    pub fn peer(&self, peer: &hostd::platform::Peer) -> Caller {
+        self.peers.caller(peer)
+    }
+
+    /// The caller who presents this key.
+    pub async fn bearer(&self, token: &str) -> Result<Caller, ApiError> {
+        self.keys.check(token).await
+    }
+
+    /// Whether a caller who was authenticated earlier still is one, and until when its key is valid. Err is `unauthorized` if its
+    /// key was revoked or has expired.
+    pub async fn standing(&self, caller: &Caller) -> Result<Option<Millis>, ApiError> {
+        match &caller.identity {
+            Identity::User(_) => Ok(None),
+            Identity::Key(key) => self.keys.standing(key).await,
+        }
+    }
+
+    /// Count a call of the caller. Err is `call_rate`.
+    pub fn admit(&self, caller: &Caller) -> Result<(), ApiError> {
+        self.rates.admit(caller)
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> &keys::Keys {
+        &self.keys
+    }
+
+    /// What an operator should know about the rules although it is not an error.
+    pub fn warnings(&self) -> &[String] {
+        self.peers.warnings()
+    }
+}
+
+impl Caller {
+    /// Err is `forbidden` and names the scope.
+    pub fn require(&self, scope: Scope) -> Result<(), ApiError> {
+        if self.may(scope) {
+            return Ok(());
+        }
+        let message =
+            format!("the call needs the scope `{}`, which {} does not have", scope.word(), self.name());
+        Err(ApiError::new(ErrorCode::Forbidden, message))
     }
 }

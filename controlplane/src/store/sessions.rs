@@ -131,6 +131,13 @@ impl Store {
         })
     }
 
+    /// Forget the idempotency key of a session whose open was refused or failed, so that a retry opens another one.
+    pub async fn forget_idempotency(&self, session: &SessionId) -> Result<(), StoreError> {
+        on!(self, write db => {
+            sqlx::query("DELETE FROM idempotency WHERE session = $1").bind(session.as_str()).execute(db).await?;
+        })
+    }
+
     /// A session.
     pub async fn session(&self, id: &SessionId) -> Result<Option<SessionRow>, StoreError> {
         on!(self, read db => sqlx::query_as(concat!("SELECT ", columns!(), " FROM sessions WHERE id = $1"))

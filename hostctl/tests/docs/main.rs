@@ -37,7 +37,7 @@ fn openrpc_document() {
 
 #[test]
 fn default_configuration() {
-    check("docs/hostd.toml", &hostd::config::default_toml());
+    check("docs/hostd.toml", &settings::default_toml::<hostd::config::Config>());
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Reference pages: command line, configuration, errors.
 
 use hostctl::EXIT_CODES;
-use hostd::config::{self, ConfigKey};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -51,54 +50,8 @@ fn section(text: &mut String, title: &str, help: &str) {
 
 /// Every key of the configuration.
 pub(super) fn configuration() -> String {
-    let mut text = head("Configuration");
-    text.push_str(
-        "\nLater layers win, key by key:\n\n\
-         1. the defaults,\n\
-         2. `/etc/hostd/hostd.toml` (FreeBSD: `/usr/local/etc/hostd/hostd.toml`), or the file named with `--config`,\n\
-         3. `conf.d/*.toml` beside it, in the order of their names,\n\
-         4. variables, such as `HOSTD_POOL_PREFIX=browsertask`,\n\
-         5. flags of `hostd`, such as `--set pool.prefix=browsertask`.\n\n\
-         Unknown keys and variables are errors that name the nearest known one. In variables and flags text needs no \
-         quotes; everything else is written as in TOML. `hostd --check-config` reports every problem. \
-         `hostd.toml` in this folder is the commented default file.\n",
-    );
-    for section in config::sections() {
-        let brackets = if section.list { ("[[", "]]") } else { ("[", "]") };
-        let _ = writeln!(text, "\n## `{}{}{}`\n\n{}\n", brackets.0, section.name, brackets.1, section.doc);
-        if section.list {
-            let _ = writeln!(
-                text,
-                "Set as a whole by `{}`, a TOML list of tables.\n\n| key | value | meaning |\n|---|---|---|",
-                section.variable(None)
-            );
-            for key in &section.keys {
-                let _ = writeln!(text, "| `{}` | {} | {} |", key.name, key.expects, key.doc);
-            }
-        } else {
-            text.push_str("| key | default | value | meaning | variable |\n|---|---|---|---|---|\n");
-            for key in &section.keys {
-                let (default, variable) = (default(key), section.variable(Some(key)));
-                let _ = writeln!(
-                    text,
-                    "| `{}` | {default} | {} | {} | `{variable}` |",
-                    key.name, key.expects, key.doc
-                );
-            }
-        }
-    }
-    text.push_str("\n## Variables that are not settings\n\n| variable | read by |\n|---|---|\n");
-    for (name, meaning) in config::RESERVED_VARIABLES {
-        let _ = writeln!(text, "| `{name}` | {meaning} |");
-    }
-    text
-}
-
-fn default(key: &ConfigKey) -> String {
-    match &key.default_freebsd {
-        None => format!("`{}`", key.default),
-        Some(other) => format!("`{}` (FreeBSD: `{other}`)", key.default),
-    }
+    let files = "`/etc/hostd/hostd.toml` (FreeBSD: `/usr/local/etc/hostd/hostd.toml`)";
+    head("Configuration") + &settings::reference::<hostd::config::Config>(files)
 }
 
 /// Every error code.

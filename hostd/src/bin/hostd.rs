@@ -65,18 +65,19 @@ fn main() -> ExitCode {
     }
     let flags = Flags::parse();
     if flags.print_default_config {
-        print!("{}", config::default_toml());
+        print!("{}", settings::default_toml::<config::Config>());
         return ExitCode::SUCCESS;
     }
-    let config = match config::load(flags.config.as_deref(), variables(), &flags.settings()) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("hostd: the configuration cannot be used:\n{error}");
-            return ExitCode::from(2);
-        }
-    };
+    let config =
+        match settings::load::<config::Config>(flags.config.as_deref(), variables(), &flags.settings()) {
+            Ok(config) => config,
+            Err(error) => {
+                eprintln!("hostd: the configuration cannot be used:\n{error}");
+                return ExitCode::from(2);
+            }
+        };
     if flags.print_config {
-        print!("{}", config::effective_toml(&config));
+        print!("{}", settings::effective_toml(&config));
         return ExitCode::SUCCESS;
     }
     if flags.print_pf {

@@ -1,11 +1,10 @@
 //! Checks beyond the types: ranges, relations between keys, valid paths.
 
-use super::keys::sections;
 use super::lifecycle::PoolConfig;
-use super::load::{ConfigError, ConfigProblem, SettingOrigin};
 use super::types::Config;
 use crate::api::LimitRange;
 use crate::slot::Slots;
+use settings::{ConfigError, ConfigProblem, SettingOrigin, out_of_range};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -13,9 +12,8 @@ use std::path::Path;
 const LONGEST_SOCKET_PATH: usize = 100;
 
 impl Config {
-    /// Report every problem at once. The daemon checks this before it changes anything.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let mut problems = self.out_of_range();
+    pub(super) fn problems(&self) -> Result<(), ConfigError> {
+        let mut problems = out_of_range(self);
         // Names and addresses are checked only if all numbers are in range.
         let pool = problems.is_empty().then(|| Slots::new(&self.pool));
         let mut wrong = |key: &str, what: String| {
@@ -158,25 +156,6 @@ impl Config {
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
-    }
-
-    /// The numbers that are out of range.
-    fn out_of_range(&self) -> Vec<ConfigProblem> {
-        let values = serde_json::to_value(self).expect("the configuration is plain data");
-        let mut problems = Vec::new();
-        for section in sections() {
-            for key in &section.keys {
-                let Some(value) = values[&section.name][&key.name].as_u64() else { continue };
-                let what = match key.range {
-                    (Some(least), _) if value < least => format!("{value} is too small: at least {least}"),
-                    (_, Some(most)) if value > most => format!("{value} is too large: at most {most}"),
-                    _ => continue,
-                };
-                let key = format!("{}.{}", section.name, key.name);
-                problems.push(ConfigProblem { origin: SettingOrigin::Value, key, what });
-            }
-        }
-        problems
     }
 }
 

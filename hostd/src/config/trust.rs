@@ -1,10 +1,10 @@
 //! Folders and programs of the configuration that users other than root and hostd's own can change.
 
 use super::hosts::HostDriver;
-use super::load::{ConfigError, ConfigProblem, SettingOrigin};
 use super::types::Config;
 use crate::platform;
-use crate::trusted_path::{self, ParentRule, UntrustedPath};
+use settings::trusted_path::{self, ParentRule, UntrustedPath};
+use settings::{ConfigError, ConfigProblem, SettingOrigin};
 use std::path::Path;
 
 impl Config {

@@ -1,12 +1,14 @@
 //! The configuration as a whole, its paths, and the types that several sections use.
 
 use super::clone_limits::CloneLimits;
-use super::hosts::{EgressConfig, FreebsdConfig, HostConfig, LinuxConfig};
+use super::egress::EgressConfig;
+use super::hosts::{FreebsdConfig, HostConfig, LinuxConfig};
 use super::lifecycle::{LifecycleConfig, PoolConfig};
 use super::service::{AccessRule, LogConfig, MetricsConfig, ServerConfig};
 use crate::platform::{DefaultDirs, default_dirs};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+use settings::{ConfigError, Settings, System};
 use std::path::PathBuf;
 
 /// hostd's whole configuration.
@@ -65,6 +67,38 @@ impl Config {
             metrics: MetricsConfig::default(),
             access: AccessRule::defaults(),
         }
+    }
+}
+
+impl Settings for Config {
+    const PROGRAM: &'static str = "hostd";
+    const RESERVED_VARIABLES: &'static [(&'static str, &'static str)] = &[
+        ("HOSTD_CONFIG", "hostd and hostctl doctor: the configuration file, as --config"),
+        (
+            "HOSTD_SOCKET",
+            "clients: the socket to connect to, as --socket (the daemon's own is HOSTD_PATHS_SOCKET)",
+        ),
+        ("HOSTD_TIMEOUT", "hostctl: how long to wait for an answer, as --timeout"),
+    ];
+    /// A variable of the template's setup.
+    const OTHER_VARIABLES: &'static [(&'static str, &'static str)] =
+        &[("WARDEN_BROWSER_IP", "freebsd.template_ip")];
+    const EXAMPLE: (&'static str, &'static str) = ("pool.prefix", "browsertask");
+
+    fn defaults(system: System) -> Self {
+        Self::below(&match system {
+            System::Linux => DefaultDirs::linux(),
+            System::Freebsd => DefaultDirs::freebsd(),
+        })
+    }
+
+    fn default_file() -> PathBuf {
+        default_dirs().config.join("hostd.toml")
+    }
+
+    /// The daemon checks this before it changes anything.
+    fn check(&self) -> Result<(), ConfigError> {
+        self.problems()
     }
 }
 

@@ -13,6 +13,7 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+mod resolvers;
 pub mod zfs;
 
 pub use native::{helper, templates};
@@ -462,6 +463,11 @@ pub trait Host: Send + Sync + 'static {
     /// Wait for the work of calls whose future was dropped before its end. A host whose work ends with the future has none.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
+    }
+
+    /// Let a user of this host connect to the endpoints of clones, unless the configuration lists the users.
+    fn admit(&self, _user: u32) -> impl Future<Output = HostResult<()>> + Send {
+        std::future::ready(Ok(()))
     }
 
     /// Called when hostd stops: release what only a running hostd needs. Remaining clones keep everything.

@@ -83,6 +83,7 @@ impl<H: Host> Parts<H> {
             }
             if !firewall_checked {
                 self.firewall_is_ready().await?;
+                self.admit(caller.uid).await?;
                 firewall_checked = true;
             }
             // What was read before the call counts for the first attempt only.

@@ -24,7 +24,7 @@ use crate::slot::{Slots, SlotsError};
 use crate::timing;
 use futures_util::future::join_all;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -140,6 +140,13 @@ impl<H: Host> Lifecycle<H> {
             metrics,
         });
         parts.first_inspection().await;
+        let owners: BTreeSet<u32> =
+            parts.registry.read().records.values().filter_map(|record| record.owner_uid).collect();
+        for owner in owners {
+            if let Err(error) = parts.admit(Some(owner)).await {
+                tracing::warn!(owner, error = error.message, "the owner of a clone may not connect to it");
+            }
+        }
         Ok(Lifecycle { parts, stopped: watch::Sender::new(false) })
     }
 

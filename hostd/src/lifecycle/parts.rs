@@ -81,6 +81,12 @@ impl<H: Host> Parts<H> {
         Err(host_not_ready(problem, "hostd repairs what it can by itself; hostctl doctor reports more"))
     }
 
+    /// Let whoever creates a clone connect to it.
+    pub(super) async fn admit(&self, user: Option<u32>) -> Result<(), RpcError> {
+        let Some(user) = user else { return Ok(()) };
+        self.host.run("firewall", self.host.host.admit(user)).await.map_err(|error| host_error(&error))
+    }
+
     /// The template can be cloned now: what every clone needs that is made.
     pub(super) async fn template_is_ready(&self, snapshot: &SnapshotName) -> Result<(), RpcError> {
         let checked = self.host.run("template", self.host.host.check_template(snapshot)).await;

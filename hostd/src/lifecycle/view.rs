@@ -131,7 +131,8 @@ impl<H: Host> Parts<H> {
         let clone = self.describe(record, Viewer::Owner);
         // The browser's own socket, of a clone without browserd, needs no secret.
         let has_browserd = clone.endpoint.as_deref().is_some_and(|at| at.starts_with("http://"));
-        CreateResult { clone, renewed, secret: record.secret.clone().filter(|_| has_browserd) }
+        let secret = record.secret.clone().filter(|_| has_browserd);
+        CreateResult { clone, renewed, secret, callers: self.config.egress.callers(record.owner_uid) }
     }
 
     /// One record as a caller sees it.

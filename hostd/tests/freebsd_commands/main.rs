@@ -46,7 +46,7 @@ impl Lab {
         config.pool.subnet = "127.87.64.0/22".parse().unwrap();
         config.pool.clones_dir = jails.clone();
         config.egress.external = "em0".into();
-        config.egress.resolver = Some([9, 9, 9, 9].into());
+        config.egress.resolver = hostd::config::Resolver::Address([9, 9, 9, 9].into());
         config.egress.browserd_port = listener.local_addr().unwrap().port();
         config.host.tool_folders = vec![tools.clone()];
         config.paths.state = folder.path().join("state");

@@ -125,6 +125,7 @@ case "$tool $*" in
     "sysctl "*)
         say "kern.racct.enable: 1"
         say "net.inet.ip.forwarding: 1"
+        say "net.inet6.ip6.forwarding: 0"
         say "net.link.bridge.pfil_member: 0"
         say "net.link.bridge.pfil_bridge: 0" ;;
     *) complain "$tool: no such command here: $*"; exit 99 ;;

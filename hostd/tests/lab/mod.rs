@@ -123,6 +123,7 @@ impl Lab {
             "linux.limits=available".to_owned(),
             "linux.browserd=".to_owned(),
             "lifecycle.default_deadline_seconds=600".to_owned(),
+            format!("egress.probe={PUBLIC}:{PORT}"),
             "pool.last_slot=40".to_owned(),
             format!("pool.uid_base={}", uid_base()),
             "pool.subnet6=fd87:64::/64".to_owned(),
@@ -234,6 +235,17 @@ pub fn processes(run: &Path) -> BTreeMap<u32, String> {
     };
     let command = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     all.keys().filter(|pid| is_inside(**pid)).map(|pid| (*pid, command(pid))).collect()
+}
+
+/// What `/etc/resolv.conf` says in this private machine.
+pub fn set_resolv_conf(text: &str) {
+    let path = Path::new("/run/resolv.conf");
+    if !path.exists() {
+        fs::write(path, "").expect("a file");
+        run("mount --bind /run/resolv.conf /etc/resolv.conf");
+    }
+    // In place: the mount is of this file.
+    fs::write(path, text).expect("written");
 }
 
 /// Every file below a folder whose name or content contains the word.

@@ -10,7 +10,7 @@ use crate::daemon::{Daemon, Home};
 use crate::lab::{Lab, in_private_machine};
 use hostd::api::{CloneId, CloneInfo, DestroyParams, EgressHealth, Finding, SnapshotName};
 use hostd::client::Client;
-use hostd::config::{self, Config};
+use hostd::config::Config;
 use hostd::host::fake::FakeHost;
 use hostd::host::linux::LinuxHost;
 use hostd::host::{CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, ServiceEndpoint, Unmount};
@@ -239,7 +239,7 @@ fn load(arguments: &[String]) -> Config {
         .chunks(2)
         .map(|pair| pair[1].split_once('=').map(|(key, value)| (key.into(), value.into())).unwrap())
         .collect();
-    config::load(Some(Path::new(file)), std::iter::empty(), &sets).unwrap()
+    settings::load(Some(Path::new(file)), std::iter::empty(), &sets).unwrap()
 }
 
 fn serve(arguments: &str) {

@@ -139,6 +139,7 @@ fn bare(root: &Path) -> World {
     for (name, value) in [
         ("kern.racct.enable", "1"),
         ("net.inet.ip.forwarding", "1"),
+        ("net.inet6.ip6.forwarding", "0"),
         ("net.link.bridge.pfil_member", "0"),
         ("net.link.bridge.pfil_bridge", "0"),
         ("net.inet.tcp.msl", "30000"),

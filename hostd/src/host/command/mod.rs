@@ -13,7 +13,6 @@ mod outcome;
 
 pub use outcome::{CommandError, CommandFailed, Ended, Outcome, Problem};
 
-use crate::trusted_path;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -83,7 +82,7 @@ impl Tools {
 
     fn locate(&self, name: &'static str) -> Result<PathBuf, ToolError> {
         for folder in self.folders.iter() {
-            match trusted_path::executable(&folder.join(name)) {
+            match settings::trusted_path::executable(&folder.join(name)) {
                 Ok(path) => return Ok(path),
                 Err(error) if error.is_missing() => {}
                 Err(error) => return Err(ToolError::Untrusted { name, why: error.to_string() }),

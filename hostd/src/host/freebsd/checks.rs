@@ -34,7 +34,7 @@ impl FreebsdState {
         let mut findings = vec![root()];
         findings.extend(self.tools());
         match &settings {
-            Ok(settings) => findings.extend(settings::findings(settings)),
+            Ok(settings) => findings.extend(settings::findings(settings, self.slots.subnet6().is_some())),
             Err(error) => findings.push(failed("kernel", error)),
         }
         match &interfaces {
@@ -110,6 +110,14 @@ impl FreebsdState {
                 message,
                 format!("ifconfig {name} inet {gateway}/{prefix}"),
             );
+        }
+        if let (Some(gateway6), Some(subnet6)) = (self.slots.gateway6(), self.slots.subnet6())
+            && !bridge.addresses.contains(&gateway6.into())
+        {
+            let message = format!("{name} does not carry {gateway6}, which clones use as their IPv6 router");
+            let fix =
+                format!("ifconfig {name} inet6 {gateway6}/{}; setup-host keeps it", subnet6.prefix_len());
+            return finding("bridge", Severity::Error, message, fix);
         }
         let foreign: Vec<&str> = bridge
             .members

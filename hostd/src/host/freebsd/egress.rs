@@ -21,10 +21,10 @@ use super::FreebsdState;
 use super::interfaces::Interface;
 use super::network::BridgeState;
 use super::rule_watch::RuleWatch;
-use crate::api::EgressHealth;
-use crate::config::Config;
+use crate::api::{EgressHealth, Method};
+use crate::config::{AccessRule, Config, Resolver};
 use crate::host::command::{Command, Outcome};
-use crate::host::{HostError, HostErrorKind, HostResult};
+use crate::host::{HostError, HostErrorKind, HostResult, resolvers};
 use crate::slot::{SlotNames, Slots};
 use futures_util::future::try_join_all;
 use ipnet::IpNet;
@@ -69,9 +69,13 @@ pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
     spec.anchor = freebsd.anchor.clone();
     spec.set = freebsd.table.clone();
     spec.bridge = freebsd.bridge.clone();
-    spec.resolver = egress.resolver;
-    spec.control_plane = here.into_iter().flatten().chain(egress.control_plane.iter().copied()).collect();
-    spec.control_users = egress.control_users.clone();
+    spec.resolver = resolver(config);
+    spec.control_plane =
+        here.into_iter().flatten().map(IpNet::from).chain(egress.control_plane.iter().copied()).collect();
+    spec.control_users = match egress.creators_may_connect() {
+        true => creators(&config.access).into_iter().collect(),
+        false => egress.control_users.clone(),
+    };
     spec.browserd_port = egress.browserd_port;
     spec.external = Some(egress.external.clone()).filter(|name| !name.is_empty());
     spec.connections = egress.connection_limits();
@@ -80,6 +84,42 @@ pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
         HostError::new(HostErrorKind::NotReady, "egress policy", "the configuration is not valid", hint)
             .caused_by(error)
     })
+}
+
+/// The resolver of the clones. PF cannot send them to one on loopback.
+pub(super) fn resolver(config: &Config) -> Option<IpAddr> {
+    match config.egress.resolver {
+        Resolver::Address(address) => Some(address),
+        Resolver::None => None,
+        Resolver::Auto => {
+            let known = resolvers::of_this_machine().into_iter().map(|server| server.ip());
+            known.filter(|address| !address.is_loopback()).find(|address| match address {
+                IpAddr::V4(_) => true,
+                // A link-local one cannot be reached from another link.
+                IpAddr::V6(v6) => config.pool.subnet6.is_some() && !v6.is_unicast_link_local(),
+            })
+        }
+    }
+}
+
+/// Root, and the users that the rules let create clones, as far as the system's databases list them. PF has no table of users,
+/// so a later change takes effect at the next start.
+fn creators(rules: &[AccessRule]) -> BTreeSet<u32> {
+    let user = |name: &String| {
+        let found = || nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
+        name.parse().ok().or_else(found)
+    };
+    let group = |name: &String| match name.parse() {
+        Ok(gid) => nix::unistd::Group::from_gid(nix::unistd::Gid::from_raw(gid)).ok().flatten(),
+        Err(_) => nix::unistd::Group::from_name(name).ok().flatten(),
+    };
+    let mut users = BTreeSet::from([0]);
+    for rule in rules.iter().filter(|rule| rule.operator || rule.operations.contains(&Method::Create)) {
+        users.extend(rule.users.iter().filter_map(user));
+        let members = rule.groups.iter().filter_map(group).flat_map(|group| group.mem);
+        users.extend(members.filter_map(|member| user(&member)));
+    }
+    users
 }
 
 /// A clone's addresses.

@@ -156,7 +156,7 @@ impl FreebsdHost {
                 devfs_ruleset: config.freebsd.devfs_ruleset,
                 console_logs: config.freebsd.console_logs.clone(),
                 port: config.egress.browserd_port,
-                resolver: config.egress.resolver,
+                resolver: egress::resolver(config),
             },
             bastille_lock: tokio::sync::Mutex::default(),
             last: Mutex::default(),

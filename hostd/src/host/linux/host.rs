@@ -1,7 +1,9 @@
 //! The Linux side of the trait [`Host`]: each method runs the parts' blocking code on a blocking thread.
 
+use super::network::LinkTable;
 use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
+use crate::config::Resolver;
 use crate::host::{
     CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, RefusedPackets, ServiceEndpoint, Unmount,
 };
@@ -52,7 +54,13 @@ impl Host for LinuxHost {
 
     async fn inventory(&self) -> HostResult<Inventory> {
         let datasets = self.0.storage.datasets(Part::ALL, None).await?;
-        self.blocking(|state| state.inventory(datasets)).await
+        self.blocking(|state| {
+            if state.config.egress.resolver == Resolver::Auto {
+                state.dns_forwarder.keep_running();
+            }
+            state.inventory(datasets)
+        })
+        .await
     }
 
     async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
@@ -93,6 +101,14 @@ impl Host for LinuxHost {
         self.0.egress.refused_packets()
     }
 
+    async fn admit(&self, user: u32) -> HostResult<()> {
+        // Every create asks.
+        if !self.0.config.egress.creators_may_connect() || self.0.egress.admits(user) {
+            return Ok(());
+        }
+        self.blocking(move |state| state.egress.admit(user)).await
+    }
+
     async fn changed(&self) {
         self.0.egress.changed.notified().await;
     }
@@ -119,7 +135,14 @@ impl Host for LinuxHost {
         self.blocking(move |state| {
             let filter = state.egress.clone_filter()?;
             state.egress.allow_connections(spec.names.slot);
-            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter, &state.host_addresses)
+            network::ensure(
+                &state.slots,
+                &spec.names,
+                &spec.clone_id,
+                &state.run(&spec.names),
+                filter,
+                &state.host_addresses,
+            )
         })
         .await
     }
@@ -241,6 +264,14 @@ impl Host for LinuxHost {
     }
 
     fn close(&self) {
+        // Clones that go on need their resolver.
+        let has_clones = LinkTable::read(None).map_or(true, |links| {
+            self.0.slots.slots().any(|slot| links.has(&self.0.slots.names(slot).interface))
+        });
+        if !has_clones && let Err(error) = self.0.dns_forwarder.end() {
+            tracing::warn!(%error, "the clones' resolver cannot be ended");
+        }
+        // After its end: its file is below an isolated folder.
         if let Some(isolation) = &self.0.mount_isolation {
             isolation.release();
         }

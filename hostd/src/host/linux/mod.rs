@@ -18,6 +18,7 @@
 mod blocking_work;
 mod cgroup;
 mod checks;
+mod dns_forwarder;
 mod egress;
 mod end_processes;
 mod errors;
@@ -34,7 +35,9 @@ mod mounts;
 mod netns;
 mod network;
 mod open_files;
+mod other_firewalls;
 mod overlay;
+mod probe;
 mod processes;
 mod rtnetlink;
 mod statmount;
@@ -45,12 +48,12 @@ mod user_ids;
 mod zfs;
 
 pub use storage::templates;
-pub use supervisor::main as supervise;
 pub use template::create as create_template;
 
 use super::{CloneSpec, HostResult, chain};
-use crate::config::Config;
+use crate::config::{Config, Resolver};
 use crate::slot::{SlotNames, Slots};
+use dns_forwarder::DnsForwarder;
 use egress::Egress;
 use end_processes::KilledProcesses;
 use errors::{ErrorContext, failed};
@@ -59,11 +62,19 @@ use host_addresses::HostAddresses;
 use limits::LimitBackend;
 use mount_isolation::MountIsolation;
 use processes::CloneRef;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use storage::Storage;
 use supervisor::Orders;
+
+/// Run a process of hostd's other than the daemon, if these are its arguments.
+pub fn helper(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    supervisor::main(arguments.clone()).or_else(|| dns_forwarder::main(arguments))
+}
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
@@ -77,6 +88,9 @@ struct LinuxHostState {
     limits: LimitBackend,
     freezer: Freezer,
     egress: Arc<Egress>,
+    dns_forwarder: DnsForwarder,
+    /// Held while the network of [`probe`] exists.
+    probing: Mutex<()>,
     host_addresses: Arc<HostAddresses>,
     /// The parent of the clones' run folders.
     run: PathBuf,
@@ -116,19 +130,39 @@ impl LinuxHost {
                 "the clones' firewall rules cannot be loaded; creates are refused until they are"
             );
         }
-        Ok(LinuxHost(Arc::new(LinuxHostState {
+        let (gateway, uid) = (slots.gateway(), slots.probe_names().uid);
+        let dns_forwarder = DnsForwarder::new(gateway, slots.subnet(), uid, &run, |name| limits.cgroup(name));
+        let state = LinuxHostState {
             slots: slots.clone(),
             config: config.clone(),
             storage,
             limits,
             freezer: Freezer::default(),
             egress,
+            dns_forwarder,
+            probing: Mutex::default(),
             host_addresses,
             run,
             mount_isolation,
             killed: KilledProcesses::default(),
             claimed_ids: user_ids::claimed(slots),
-        })))
+        };
+        probe::remove_leftovers(&state);
+        let forwarder = match config.egress.resolver {
+            Resolver::Auto => state.dns_forwarder.restart(),
+            _ => state.dns_forwarder.end().map_err(|error| {
+                failed(
+                    "the clones' resolver",
+                    "it cannot be ended",
+                    error,
+                    "end the process hostd forward-names",
+                )
+            }),
+        };
+        if let Err(error) = forwarder {
+            tracing::error!(error = chain(&error), hint = error.hint, "the clones' resolver");
+        }
+        Ok(LinuxHost(Arc::new(state)))
     }
 
     /// Run something that blocks. It continues if its caller goes away; every piece is short.
@@ -177,7 +211,7 @@ impl LinuxHostState {
             warm_up: spec.warm_up,
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
-            resolver: self.config.egress.resolver,
+            resolver: self.egress.resolver(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::host_addresses::HostAddresses;
 use super::netns;
 use super::rtnetlink::{Address, End, Link, Rtnetlink};
 use crate::api::CloneId;
-use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedNetwork};
+use crate::host::{HostErrorKind, HostResult, Identity, ObservedNetwork};
 use crate::slot::{SlotNames, Slots};
 use pf::linux::CloneFilter;
 use std::collections::HashMap;
@@ -120,18 +120,18 @@ pub(super) fn pin(run: &Path) -> PathBuf {
 /// `filter` are the rules for the inside, which block the host's addresses `host`. They are loaded before the link comes up.
 pub(super) fn ensure(
     slots: &Slots,
-    spec: &CloneSpec,
+    names: &SlotNames,
+    clone_id: &CloneId,
     run: &Path,
     filter: Arc<CloneFilter>,
     host: &HostAddresses,
 ) -> HostResult<()> {
-    let names = &spec.names;
     let object = || names.interface.clone();
     let pin = pin(run);
     if let Some(network) = LinkTable::read(Some(names))?.network(names, &pin) {
         match network.identity {
-            Identity::Clone(id) if id == spec.clone_id && network.complete => return Ok(()),
-            Identity::Clone(id) if id != spec.clone_id => {
+            Identity::Clone(id) if id == *clone_id && network.complete => return Ok(()),
+            Identity::Clone(id) if id != *clone_id => {
                 return Err(refused(
                     object(),
                     "make the link",
@@ -161,7 +161,7 @@ pub(super) fn ensure(
         .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
         .map_err(|error| what.failed("the new link does not exist", error))?;
     rtnetlink
-        .set_alias(link.index, spec.clone_id.as_str())
+        .set_alias(link.index, clone_id.as_str())
         .map_err(|error| what.failed("its alias cannot be set", error))?;
     harden(names).map_err(|error| what.failed("its sysctls cannot be set", error))?;
     let own = addresses(names);

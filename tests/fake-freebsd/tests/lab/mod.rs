@@ -189,6 +189,8 @@ impl Lab {
             "host.driver = \"freebsd\"".into(),
             format!("host.tool_folders = [\"{}\"]", self.machine.tools().display()),
             "egress.external = \"vtnet0\"".into(),
+            // Not what the machine that runs the tests has.
+            "egress.resolver = \"none\"".into(),
             format!("egress.browserd_port = {}", self.port),
             format!("freebsd.bastille_prefix = \"{}\"", path("bastille")),
             format!("freebsd.console_logs = \"{}\"", path("logs")),

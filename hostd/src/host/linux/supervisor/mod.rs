@@ -111,7 +111,7 @@ pub(super) enum SupervisorReply {
 }
 
 /// Run as a supervisor, if these are the arguments of one.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+pub(super) fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter().skip(1);
     if arguments.next()? != *jail::SUPERVISE {
         return None;

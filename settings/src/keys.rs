@@ -1,25 +1,12 @@
 //! The catalogue of keys from the JSON schema of the types: names, meanings, defaults.
 
-use super::Config;
-use crate::platform::DefaultDirs;
+use crate::{Settings, System, variable_prefix};
 use serde_json::Value;
-
-/// Variables that begin with `HOSTD_` but are not settings. The daemon ignores them.
-pub const RESERVED_VARIABLES: &[(&str, &str)] = &[
-    ("HOSTD_CONFIG", "hostd and hostctl doctor: the configuration file, as --config"),
-    (
-        "HOSTD_SOCKET",
-        "clients: the socket to connect to, as --socket (the daemon's own is HOSTD_PATHS_SOCKET)",
-    ),
-    ("HOSTD_TIMEOUT", "hostctl: how long to wait for an answer, as --timeout"),
-];
-
-/// A variable of the template's setup that also sets `freebsd.template_ip`. HOSTD_FREEBSD_TEMPLATE_IP wins.
-pub const TEMPLATE_IP: &str = "WARDEN_BROWSER_IP";
 
 /// One section of the file.
 #[derive(Debug, Clone)]
 pub struct ConfigSection {
+    prefix: String,
     /// Its name: `[pool]`, or `[[access]]` for a list.
     pub name: String,
     /// Its description.
@@ -55,15 +42,15 @@ impl ConfigSection {
     /// The variable that sets the key, or the whole list when there is no key.
     pub fn variable(&self, key: Option<&ConfigKey>) -> String {
         let key = key.map(|key| format!("_{}", key.name)).unwrap_or_default();
-        format!("HOSTD_{}{key}", self.name).to_ascii_uppercase()
+        format!("{}{}{key}", self.prefix, self.name).to_ascii_uppercase()
     }
 }
 
 /// All sections, in the order of the types.
-pub fn sections() -> Vec<ConfigSection> {
-    let schema = schemars::schema_for!(Config).to_value();
-    let linux = defaults(&DefaultDirs::linux());
-    let freebsd = defaults(&DefaultDirs::freebsd());
+pub fn sections<C: Settings>() -> Vec<ConfigSection> {
+    let schema = schemars::schema_for!(C).to_value();
+    let linux = defaults::<C>(System::Linux);
+    let freebsd = defaults::<C>(System::Freebsd);
     properties(&schema)
         .map(|(name, property)| {
             let list = property["type"] == "array";
@@ -83,6 +70,7 @@ pub fn sections() -> Vec<ConfigSection> {
                 }
             });
             ConfigSection {
+                prefix: variable_prefix::<C>(),
                 name: name.clone(),
                 doc: text(&property["description"]),
                 list,
@@ -93,8 +81,8 @@ pub fn sections() -> Vec<ConfigSection> {
         .collect()
 }
 
-fn defaults(dirs: &DefaultDirs) -> Value {
-    serde_json::to_value(Config::below(dirs)).expect("the configuration is plain data")
+fn defaults<C: Settings>(system: System) -> Value {
+    serde_json::to_value(C::defaults(system)).expect("the configuration is plain data")
 }
 
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
@@ -144,61 +132,5 @@ fn expects(root: &Value, schema: &Value) -> String {
         },
         Some("boolean") => "`true` or `false`".into(),
         _ => "text".into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_key_has_a_description_and_its_own_variable() {
-        let mut variables = BTreeSet::new();
-        for section in sections() {
-            assert!(!section.doc.is_empty(), "{}", section.name);
-            assert!(!section.keys.is_empty(), "{}", section.name);
-            for key in &section.keys {
-                assert!(!key.doc.is_empty(), "{}.{}", section.name, key.name);
-                assert!(!key.default.is_null(), "{}.{}", section.name, key.name);
-                if !section.list {
-                    assert!(variables.insert(section.variable(Some(key))), "{}.{}", section.name, key.name);
-                }
-            }
-            assert!(variables.insert(section.variable(None)), "{}", section.name);
-        }
-        for (reserved, _) in RESERVED_VARIABLES {
-            assert!(variables.insert((*reserved).to_owned()), "{reserved} is also a key");
-        }
-        assert!(variables.contains("HOSTD_CLONE_LIMITS_MEMORY_BYTES"));
-    }
-
-    #[test]
-    fn the_catalogue_and_the_defaults_have_the_same_keys() {
-        let defaults = serde_json::to_value(Config::default()).unwrap();
-        let sections = sections();
-        assert_eq!(
-            defaults.as_object().unwrap().keys().collect::<Vec<_>>(),
-            sections.iter().map(|section| &section.name).collect::<Vec<_>>()
-        );
-        for section in sections.iter().filter(|section| !section.list) {
-            let keys: Vec<_> = defaults[&section.name].as_object().unwrap().keys().collect();
-            assert_eq!(
-                keys,
-                section.keys.iter().map(|key| &key.name).collect::<Vec<_>>(),
-                "{}",
-                section.name
-            );
-        }
-    }
-
-    #[test]
-    fn the_two_systems_differ_only_in_folders() {
-        let differ: Vec<_> = sections()
-            .into_iter()
-            .flat_map(|section| section.keys.into_iter().filter(|key| key.default_freebsd.is_some()))
-            .map(|key| key.name)
-            .collect();
-        assert_eq!(differ, ["socket", "state", "clones_dir"]);
     }
 }

@@ -1,13 +1,17 @@
 //! The configuration: types, defaults and documentation of every key.
 
+mod check;
+
 use crate::access::Scope;
 use crate::ids::TenantId;
+pub use hostd::config::{LogConfig, LogFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use settings::{ConfigError, Settings, System};
 use std::path::PathBuf;
 
 /// The whole configuration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Sockets and folders.
@@ -32,6 +36,52 @@ pub struct Config {
     pub access: Vec<AccessRule>,
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        Self::defaults(System::THIS)
+    }
+}
+
+impl Settings for Config {
+    const PROGRAM: &'static str = "controlplane";
+    const RESERVED_VARIABLES: &'static [(&'static str, &'static str)] = &[
+        ("CONTROLPLANE_CONFIG", "controlplane: the configuration file, as --config"),
+        (
+            "CONTROLPLANE_SOCKET",
+            "browserctl: the socket to connect to (the service's own is CONTROLPLANE_PATHS_SOCKET)",
+        ),
+        ("CONTROLPLANE_URL", "clients: the address of the service's HTTP listener"),
+        ("CONTROLPLANE_KEY", "clients: the API key for the HTTP listener"),
+    ];
+    const OTHER_VARIABLES: &'static [(&'static str, &'static str)] = &[("DATABASE_URL", "store.url")];
+    const EXAMPLE: (&'static str, &'static str) = ("limits.sessions", "200");
+
+    fn defaults(system: System) -> Self {
+        Self {
+            paths: Paths::on(system),
+            http: HttpConfig::default(),
+            store: StoreConfig::default(),
+            sessions: SessionConfig::default(),
+            limits: LimitConfig::default(),
+            recording: RecordingConfig::on(system),
+            audit: AuditConfig::default(),
+            log: LogConfig::default(),
+            access: Vec::new(),
+        }
+    }
+
+    fn default_file() -> PathBuf {
+        match System::THIS {
+            System::Linux => "/etc/controlplane/controlplane.toml".into(),
+            System::Freebsd => "/usr/local/etc/controlplane/controlplane.toml".into(),
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        check::check(self)
+    }
+}
+
 /// Sockets and folders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -48,10 +98,15 @@ pub struct Paths {
 
 impl Default for Paths {
     fn default() -> Self {
-        let (run, state) = if cfg!(target_os = "freebsd") {
-            ("/var/run", "/var/db/controlplane")
-        } else {
-            ("/run", "/var/lib/controlplane")
+        Self::on(System::THIS)
+    }
+}
+
+impl Paths {
+    fn on(system: System) -> Self {
+        let (run, state) = match system {
+            System::Linux => ("/run", "/var/lib/controlplane"),
+            System::Freebsd => ("/var/run", "/var/db/controlplane"),
         };
         Self {
             socket: format!("{run}/controlplane/controlplane.sock").into(),
@@ -68,6 +123,9 @@ impl Default for Paths {
 pub struct HttpConfig {
     /// The address of the HTTP listener. Callers present a key. Empty: no listener.
     pub listen: String,
+    /// Whether the listener may have an address other than loopback. Keys and addresses cross that network unencrypted, so
+    /// it must be one that nobody else can read, such as the bridge of this host's containers.
+    pub allow_unencrypted: bool,
     /// Names that a request may have as its Host, beside IP addresses and `localhost`.
     pub allowed_hosts: Vec<String>,
     /// The address under which clients reach the listener, for the URLs in answers. Empty: the Host of the request.
@@ -87,6 +145,7 @@ impl Default for HttpConfig {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:9480".into(),
+            allow_unencrypted: false,
             allowed_hosts: Vec::new(),
             public_url: String::new(),
             max_body_bytes: 4 << 20,
@@ -227,10 +286,15 @@ pub struct RecordingConfig {
 
 impl Default for RecordingConfig {
     fn default() -> Self {
-        let folder = if cfg!(target_os = "freebsd") {
-            "/var/db/browser-jail/sessions"
-        } else {
-            "/var/lib/controlplane/recordings"
+        Self::on(System::THIS)
+    }
+}
+
+impl RecordingConfig {
+    fn on(system: System) -> Self {
+        let folder = match system {
+            System::Linux => "/var/lib/controlplane/recordings",
+            System::Freebsd => "/var/db/browser-jail/sessions",
         };
         Self {
             folder: folder.into(),
@@ -254,32 +318,6 @@ impl Default for AuditConfig {
     fn default() -> Self {
         Self { sign_every_seconds: 60 }
     }
-}
-
-/// The log.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    /// `human` or `json`.
-    pub format: LogFormat,
-    /// The log filter, such as `info` or `controlplane=debug`.
-    pub filter: String,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { format: LogFormat::Human, filter: "info".into() }
-    }
-}
-
-/// The log format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LogFormat {
-    /// For people.
-    Human,
-    /// One JSON object per line.
-    Json,
 }
 
 /// What local users may do.

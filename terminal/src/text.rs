@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::time::Duration;
 
 /// The daemon may quote text of a program inside a clone or of another caller, which must not control the terminal.
-pub(crate) use safe_text::{json as clean_json, line as clean};
+pub use safe_text::{json as clean_json, line as clean};
 
 /// A duration in at most two units: `2h 5m`.
-pub(crate) fn ago(seconds: u64) -> String {
+pub fn ago(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),
@@ -18,24 +18,24 @@ pub(crate) fn ago(seconds: u64) -> String {
 }
 
 /// A step's time: `0.123 s`.
-pub(crate) fn seconds(seconds: f64) -> String {
+pub fn seconds(seconds: f64) -> String {
     format!("{seconds:.3} s")
 }
 
 /// The same for a duration.
-pub(crate) fn duration(duration: Duration) -> String {
+pub fn duration(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
 /// The name of a user, or the uid if it has none.
-pub(crate) fn user(uid: u32) -> String {
+pub fn user(uid: u32) -> String {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
     user.map_or_else(|| uid.to_string(), |user| clean(&user.name).into_owned())
 }
 
 /// A colour by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
     /// No colour.
     Plain,
     /// Healthy.
@@ -50,10 +50,10 @@ pub(crate) enum Tone {
 
 /// Colours text if the stream supports it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Paint(pub(crate) bool);
+pub struct Paint(pub bool);
 
 impl Paint {
-    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+    pub fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
             Tone::Good => "32",
@@ -67,19 +67,19 @@ impl Paint {
 
 /// Rows of aligned cells.
 #[derive(Debug, Default)]
-pub(crate) struct Table(Vec<Vec<(Tone, String)>>);
+pub struct Table(Vec<Vec<(Tone, String)>>);
 
 impl Table {
-    pub(crate) fn header(names: &[&str]) -> Table {
+    pub fn header(names: &[&str]) -> Table {
         Table(vec![names.iter().map(|name| (Tone::Faint, (*name).to_owned())).collect()])
     }
 
-    pub(crate) fn row(&mut self, cells: Vec<(Tone, String)>) {
+    pub fn row(&mut self, cells: Vec<(Tone, String)>) {
         self.0.push(cells.into_iter().map(|(tone, text)| (tone, clean(&text).into_owned())).collect());
     }
 
     /// The rows as text. A column without any value is omitted.
-    pub(crate) fn render(&self, paint: Paint) -> String {
+    pub fn render(&self, paint: Paint) -> String {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             self.0.iter().filter_map(|row| row.get(column)).map(|(_, text)| text.chars().count()).max()

@@ -2,28 +2,35 @@
 //!
 //! The default file shows every setting commented out, so it changes nothing and is the same on both systems.
 
-use super::keys::{ConfigKey, ConfigSection, sections};
-use super::types::Config;
+use crate::keys::{ConfigKey, ConfigSection, sections};
+use crate::{Settings, variable_prefix};
 use serde_json::Value;
 use std::fmt::Write;
 
 const WIDTH: usize = 100;
 
 /// The commented default file.
-pub fn default_toml() -> String {
+pub fn default_toml<C: Settings>() -> String {
     let mut text = String::new();
+    let (key, value) = C::EXAMPLE;
+    let variable = format!("{}{}", variable_prefix::<C>(), key.replace('.', "_").to_ascii_uppercase());
     comment(
         &mut text,
-        "hostd's configuration. Every setting is shown with its default and commented out: remove the # \
-         to change it.",
+        &format!(
+            "{}'s configuration. Every setting is shown with its default and commented out: remove the # to change it.",
+            C::PROGRAM
+        ),
     );
     comment(
         &mut text,
-        "Later layers win: this file, conf.d/*.toml beside it in the order of their names, variables such as \
-         HOSTD_POOL_PREFIX, flags such as --set pool.prefix=browsertask. Unknown keys are errors; \
-         `hostd --check-config` reports what is wrong.",
+        &format!(
+            "Later layers win: this file, conf.d/*.toml beside it in the order of their names, variables such as \
+             {variable}, flags such as --set {key}={value}. Unknown keys are errors; \
+             `{} --check-config` reports what is wrong.",
+            C::PROGRAM
+        ),
     );
-    for section in sections() {
+    for section in sections::<C>() {
         text.push('\n');
         comment(&mut text, &section.doc);
         match section.list {
@@ -35,10 +42,10 @@ pub fn default_toml() -> String {
 }
 
 /// Every setting as `section.key = value`, for people and scripts. Loading the text gives the same configuration.
-pub fn effective_toml(config: &Config) -> String {
+pub fn effective_toml<C: Settings>(config: &C) -> String {
     let values = serde_json::to_value(config).expect("a configuration is plain data");
     let mut text = String::new();
-    for section in sections() {
+    for section in sections::<C>() {
         let value = &values[&section.name];
         if section.list {
             let _ = writeln!(text, "{} = {}", section.name, toml_value(value));

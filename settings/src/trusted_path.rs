@@ -172,7 +172,7 @@ fn follow(path: &Path, parents: ParentRule) -> Result<(PathBuf, Metadata), Untru
         }
         links += 1;
         if links > MOST_LINKS {
-            return Err(unreadable(&next, io::Error::from_raw_os_error(libc::ELOOP)));
+            return Err(unreadable(&next, io::Error::from_raw_os_error(nix::errno::Errno::ELOOP as i32)));
         }
         let target = next.read_link().map_err(|error| unreadable(&next, error))?;
         if target.is_absolute() {

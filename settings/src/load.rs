@@ -3,13 +3,14 @@
 //! Every layer is split into single settings with their origin. Each setting is checked alone, so that a message can
 //! name file, line and key. A later layer replaces the whole key.
 
-use super::keys::{ConfigSection, RESERVED_VARIABLES, TEMPLATE_IP, sections};
-use super::types::Config;
+use crate::keys::{ConfigSection, sections};
 use crate::trusted_path::{self, ParentRule, UntrustedPath};
+use crate::{Settings, variable_prefix};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::DirEntry;
 use std::io::ErrorKind;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use toml::Value;
 use toml::de::{DeTable, DeValue};
@@ -65,22 +66,41 @@ pub struct ConfigError {
     pub problems: Vec<ConfigProblem>,
 }
 
-/// The file that is read when none is named.
-pub fn default_file() -> PathBuf {
-    crate::platform::default_dirs().config.join("hostd.toml")
+/// The numbers that are out of range.
+pub fn out_of_range<C: Settings>(config: &C) -> Vec<ConfigProblem> {
+    let values = serde_json::to_value(config).expect("the configuration is plain data");
+    let mut problems = Vec::new();
+    for section in sections::<C>() {
+        for key in &section.keys {
+            let Some(value) = values[&section.name][&key.name].as_u64() else { continue };
+            let what = match key.range {
+                (Some(least), _) if value < least => format!("{value} is too small: at least {least}"),
+                (_, Some(most)) if value > most => format!("{value} is too large: at most {most}"),
+                _ => continue,
+            };
+            let key = format!("{}.{}", section.name, key.name);
+            problems.push(ConfigProblem { origin: SettingOrigin::Value, key, what });
+        }
+    }
+    problems
 }
 
 /// Load and check the configuration of all layers.
 ///
 /// `file`: a named file must exist; without a name the default file is read if it exists. Drop-ins are `conf.d/*.toml`
-/// beside the file, in the order of their names. `env`: variables that do not begin with `HOSTD_` are ignored. `sets`:
+/// beside the file, in the order of their names. `env`: variables of other programs are ignored. `sets`:
 /// pairs of `section.key` and value.
-pub fn load(
+pub fn load<C: Settings>(
     file: Option<&Path>,
     env: impl Iterator<Item = (String, String)>,
     sets: &[(String, String)],
-) -> Result<Config, ConfigError> {
-    let mut layers = ConfigLayers { sections: sections(), merged: BTreeMap::new(), problems: Vec::new() };
+) -> Result<C, ConfigError> {
+    let mut layers = ConfigLayers::<C> {
+        sections: sections::<C>(),
+        merged: BTreeMap::new(),
+        problems: Vec::new(),
+        of: PhantomData,
+    };
     layers.files(file);
     layers.variables(env);
     for (key, text) in sets {
@@ -89,20 +109,21 @@ pub fn load(
     layers.finish()
 }
 
-struct ConfigLayers {
+struct ConfigLayers<C> {
     sections: Vec<ConfigSection>,
     /// The settings so far by section and key; a list section has one setting with the key "".
     merged: BTreeMap<(String, String), (Value, SettingOrigin)>,
     problems: Vec<ConfigProblem>,
+    of: PhantomData<C>,
 }
 
-impl ConfigLayers {
+impl<C: Settings> ConfigLayers<C> {
     fn problem(&mut self, origin: SettingOrigin, key: &str, what: impl Into<String>) {
         self.problems.push(ConfigProblem { origin, key: key.to_owned(), what: what.into() });
     }
 
     fn files(&mut self, named: Option<&Path>) {
-        let path = named.map_or_else(default_file, Path::to_owned);
+        let path = named.map_or_else(C::default_file, Path::to_owned);
         let absent = std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         if named.is_some() || !absent {
             self.read(&path);
@@ -115,7 +136,7 @@ impl ConfigLayers {
     }
 
     fn read(&mut self, path: &Path) {
-        // Settings grant rights on a daemon that runs as root, so nobody else may be able to change them.
+        // Settings grant rights on a daemon, so nobody else may be able to change them.
         let text = match trusted_path::file(path) {
             Ok(()) => std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}")),
             Err(error) => Err(refusal(&error)),
@@ -191,19 +212,22 @@ impl ConfigLayers {
                 }
             }
         }
-        known.insert(TEMPLATE_IP.to_owned(), "freebsd.template_ip".to_owned());
-        let reserved = |name: &str| RESERVED_VARIABLES.iter().any(|(known, _)| *known == name);
-        let ours = |name: &str| (name.starts_with("HOSTD_") && !reserved(name)) || name == TEMPLATE_IP;
+        let others = C::OTHER_VARIABLES;
+        known.extend(others.iter().map(|(name, key)| ((*name).to_owned(), (*key).to_owned())));
+        let reserved = |name: &str| C::RESERVED_VARIABLES.iter().any(|(known, _)| *known == name);
+        let other = |name: &str| others.iter().any(|(known, _)| *known == name);
+        let prefix = variable_prefix::<C>();
+        let ours = |name: &str| (name.starts_with(&prefix) && !reserved(name)) || other(name);
         let mut env: Vec<_> = env.filter(|(name, _)| ours(name)).collect();
-        // Sorted, so that problems have a fixed order. TEMPLATE_IP comes first: the later variable wins.
-        env.sort_by_key(|(name, _)| (name != TEMPLATE_IP, name.clone()));
+        // Sorted, so that problems have a fixed order. Those of other programs come first: the later variable wins.
+        env.sort_by_key(|(name, _)| (!other(name), name.clone()));
         for (name, text) in env {
             match known.get(&name) {
                 Some(key) => self.set(SettingOrigin::Variable(name), key, &text),
                 None => {
-                    let reserved = RESERVED_VARIABLES.iter().map(|(name, _)| *name);
+                    let reserved = C::RESERVED_VARIABLES.iter().map(|(name, _)| *name);
                     let nearest = nearest(&name, known.keys().map(String::as_str).chain(reserved));
-                    let what = format!("is not a setting of hostd; did you mean {nearest}?");
+                    let what = format!("is not a setting of {}; did you mean {nearest}?", C::PROGRAM);
                     self.problem(SettingOrigin::Variable(name), "", what);
                 }
             }
@@ -269,7 +293,7 @@ impl ConfigLayers {
             return false;
         }
         let config = Value::Table([(section.name.clone(), alone)].into_iter().collect());
-        match config.try_into::<Config>() {
+        match config.try_into::<C>() {
             Ok(_) => true,
             Err(error) => {
                 let what = error.message().lines().collect::<Vec<_>>().join(" ");
@@ -307,7 +331,7 @@ impl ConfigLayers {
         format!("unknown key; did you mean {}.{nearest}?", section.name)
     }
 
-    fn finish(mut self) -> Result<Config, ConfigError> {
+    fn finish(mut self) -> Result<C, ConfigError> {
         if !self.problems.is_empty() {
             return Err(ConfigError { problems: self.problems });
         }
@@ -320,14 +344,13 @@ impl ConfigLayers {
                 table.as_table_mut().expect("sections are tables").insert(key.clone(), value.clone());
             }
         }
-        let config: Config =
-            Value::Table(whole).try_into().map_err(|error: toml::de::Error| ConfigError {
-                problems: vec![ConfigProblem {
-                    origin: SettingOrigin::Value,
-                    key: String::new(),
-                    what: error.to_string(),
-                }],
-            })?;
+        let config: C = Value::Table(whole).try_into().map_err(|error: toml::de::Error| ConfigError {
+            problems: vec![ConfigProblem {
+                origin: SettingOrigin::Value,
+                key: String::new(),
+                what: error.to_string(),
+            }],
+        })?;
         config.check().map_err(|mut error| {
             for problem in &mut error.problems {
                 let (section, key) = problem.key.split_once('.').unwrap_or((&problem.key, ""));
