@@ -51,8 +51,7 @@ impl fmt::Debug for Store {
 
 /// Run the same body on whichever engine there is. `read db` gives an executor for one statement that only reads, `write db`
 /// one for one statement that writes (in a transaction, so that a statement whose caller gave up is not carried out later),
-/// `transaction tx` a transaction that is committed after the body; `tx` is used as
-/// `&mut **tx`.
+/// `transaction tx` a transaction that is committed after the body; `tx` is used as `&mut ***tx`.
 macro_rules! on {
     ($store:expr, read $db:ident => $body:expr) => {
         match &$store.engine {
