@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::audit::Audit;
 use crate::config::Config;
 use crate::error::ApiError;
-use crate::hosts::Hostd;
+use crate::hosts::{HostLink, Hostd};
 use crate::store::Store;
 use hostd::server::instance::{Instance, InstanceError};
 use hostd::server::listener::{ListenError, Listener};
@@ -87,6 +87,12 @@ pub struct Service {
 impl Service {
     /// Open the store, connect to hostd, find the sessions again, and listen.
     pub async fn start(config: Config) -> Result<Self, ServiceError> {
+        let hosts = Arc::new(Hostd::new(&config.paths.hostd));
+        Self::start_with(config, hosts).await
+    }
+
+    /// The same with another host of clones.
+    pub async fn start_with(config: Config, hosts: Arc<dyn HostLink>) -> Result<Self, ServiceError> {
         let config = Arc::new(config);
         let state = &config.paths.state;
         folder(state)?;
@@ -99,7 +105,6 @@ impl Service {
             address => Some(bind(address).await?),
         };
         let socket = Listener::open(&config.paths.socket, &config.paths.socket_group)?;
-        let hosts = Arc::new(Hostd::new(&config.paths.hostd));
         let app =
             App::start(config.clone(), store.clone(), audit, hosts).await.map_err(ServiceError::Sessions)?;
         let access = Access::new(&config, Keys::new(store));

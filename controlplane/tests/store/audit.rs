@@ -237,6 +237,40 @@ both! {
         }
     }
 
+    /// Signed heads that somebody removed from the database are still in the file.
+    async fn removed_heads_are_found(database: &mut Database) {
+        let store = database.open().await;
+        for _ in 0..3 {
+            let audit = start(&store, database.state()).await;
+            audit.begin(entry("a", "click")).await.expect("committed").end(Ok(()));
+            audit.stop(STOP).await;
+        }
+        assert_eq!(database.sql("SELECT seq FROM audit_checkpoints ORDER BY seq"), "2\n4\n6");
+        assert_eq!(problems(database, &store).await, []);
+        database.sql("DELETE FROM audit_checkpoints WHERE seq = 4");
+        assert_eq!(problems(database, &store).await, [Problem::HeadRemoved { seq: 4 }]);
+    }
+
+    /// A row that the database refuses does not stop the log: the others are written, and the loss of one that had to be written is
+    /// said.
+    async fn a_row_that_the_database_refuses(database: &mut Database) {
+        let store = database.open().await;
+        let audit = start(&store, database.state()).await;
+        database.sql("CREATE UNIQUE INDEX poison ON audit (verb) WHERE verb = 'poison'");
+        let first = audit.begin(entry("a", "poison")).await.expect("committed");
+        let error = audit.begin(entry("a", "poison")).await.expect_err("refused");
+        assert!(error.is(ErrorCode::AuditUnavailable), "{error}");
+        assert_eq!(audit.status().lost, 0, "the call was refused, so nothing was lost");
+        first.end(Ok(()));
+        audit.begin_always(entry("a", "close_session")).await.end(Ok(()));
+        audit.stop(STOP).await;
+        assert_eq!(audit.status().lost, 1, "the outcome of the first call");
+        verified(&audit).await;
+        let verbs: Vec<_> = rows(&store).await.into_iter().map(|row| row.verb).collect();
+        let count = |verb: &str| verbs.iter().filter(|other| *other == verb).count();
+        assert_eq!((count("poison"), count("close_session"), count("audit_lost")), (1, 2, 1), "{verbs:?}");
+    }
+
     /// A log that was rewritten from a row on, with right hashes: only the signature tells.
     async fn a_rewritten_log_is_found(database: &mut Database) {
         let store = ten_calls(database).await;

@@ -1,0 +1,1 @@
+//! schemathesis against the served document.
