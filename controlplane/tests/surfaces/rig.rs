@@ -58,7 +58,7 @@ impl HostLink for TestHost {
             id: CloneId::try_from(format!("{number:032x}")).unwrap(),
             renewed: false,
             endpoint: format!("http://{address}"),
-            cdp: Some(SecretUrl::from(format!("ws://{address}/{}{path}", secret.as_str()))),
+            cdp: Some(SecretUrl::new(&format!("ws://{address}{path}"), &secret)),
             secret,
         };
         async move { Ok(made) }.boxed()
