@@ -177,7 +177,8 @@ fn of_call(call: &ServiceCall, types: &mut Types) -> Value {
 /// Calls whose bodies are bytes.
 fn streams(types: &mut Types) -> Vec<(&'static str, Method, Value)> {
     let bytes = || json!({ "type": "string", "contentMediaType": "application/octet-stream" });
-    let mut upload = operation("put_file_bytes", "Put a file into a session, by its bytes", Some(Scope::Files));
+    let mut upload =
+        operation("put_file_bytes", "Put a file into a session, by its bytes", Some(Scope::Files));
     parameters(&mut upload, FILES, &Method::GET, schemars::schema_for!(FileName).to_value(), types);
     upload["requestBody"] =
         json!({ "required": true, "content": { "application/octet-stream": { "schema": bytes() } } });
