@@ -69,7 +69,8 @@ impl HostLink for TestHost {
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<CloneInfo>, HostError>> {
-        async { Ok(Vec::new()) }.boxed()
+        // An empty list would mean that every clone is lost.
+        async { Err(HostError::Unavailable("this host has no list".into())) }.boxed()
     }
 
     fn status(&self) -> BoxFuture<'_, Result<StatusResult, HostError>> {
