@@ -9,8 +9,8 @@ use crate::api::{
 use crate::clock::Stamp;
 use crate::disk::{is_disk_failure, make_folder, sync_folder};
 use crate::slot::{Slot, Slots};
-use crate::trusted_path::{self, ParentRule};
 use serde::{Deserialize, Serialize};
+use settings::trusted_path::{self, ParentRule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};

@@ -164,7 +164,8 @@ pub(super) fn table() -> Vec<Verb> {
         "put_file" "Put a file into the session, for uploads",
             Files Session Change PutFile => FileInSession, parse::put_file, redact ["content_base64"];
         "files" "List the files that were put into the session",
-            Files Session Read Nothing => b::ClientFiles, |text| parse::get("/v1/files", text);
+            Files Session Read Nothing => b::ClientFiles, |text| parse::get("/v1/files", text),
+            at GET "/v1/sessions/{session_id}/files";
         "delete_file" "Remove a file that was put into the session",
             Files Session Destructive OneFile => b::Done, parse::delete_file;
     }

@@ -16,7 +16,9 @@ use controlplane::hosts::{HostError, HostLink, Hostd, MadeClone, WantedClone};
 use controlplane::store::{AuditFilter, AuditRow};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use hostd::api::{CloneId, CloneInfo, CloneName, CloneState, ListParams, StatusParams, StatusResult};
+use hostd::api::{
+    CloneId, CloneInfo, CloneName, CloneSecret, CloneState, ListParams, StatusParams, StatusResult,
+};
 use hostd::client::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -40,6 +42,14 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         assert!(began.elapsed() < PATIENCE, "never: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// A program that Cargo builds for these tests.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let binary = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    assert!(binary.is_file(), "{} is missing: cargo build -p controlplane --examples", binary.display());
+    binary
 }
 
 /// A hostd with the fake host in a folder of its own. Its clones survive its end, as real ones do.
@@ -86,9 +96,7 @@ impl FakeHostd {
     }
 
     pub(crate) fn spawn(&mut self) {
-        let test = std::env::current_exe().unwrap();
-        let binary = test.ancestors().nth(2).unwrap().join("examples/controlplane-fake-hostd");
-        assert!(binary.is_file(), "{} is missing: cargo build -p controlplane --examples", binary.display());
+        let binary = example("controlplane-fake-hostd");
         let config = self.folder.path().join("none.toml");
         fs::write(&config, "").unwrap();
         fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
@@ -267,18 +275,29 @@ async fn reply(
 pub(crate) struct Redirected {
     inner: Hostd,
     to: SocketAddr,
+    secret: Option<CloneSecret>,
 }
 
 impl Redirected {
     pub(crate) fn new(socket: &Path, to: SocketAddr) -> Arc<dyn HostLink> {
-        Arc::new(Self { inner: Hostd::new(socket), to })
+        Arc::new(Self { inner: Hostd::new(socket), to, secret: None })
+    }
+
+    /// With a browserd that has this secret.
+    pub(crate) fn to_browserd(socket: &Path, to: SocketAddr, secret: CloneSecret) -> Arc<dyn HostLink> {
+        Arc::new(Self { inner: Hostd::new(socket), to, secret: Some(secret) })
     }
 }
 
 impl HostLink for Redirected {
     fn create(&self, wanted: WantedClone) -> BoxFuture<'_, Result<MadeClone, HostError>> {
         let made = self.inner.create(wanted);
-        async move { Ok(MadeClone { endpoint: format!("http://{}", self.to), ..made.await? }) }.boxed()
+        async move {
+            let made = made.await?;
+            let secret = self.secret.clone().unwrap_or_else(|| made.secret.clone());
+            Ok(MadeClone { endpoint: format!("http://{}", self.to), secret, ..made })
+        }
+        .boxed()
     }
     fn destroy(&self, name: CloneName, id: CloneId) -> BoxFuture<'_, Result<(), HostError>> {
         self.inner.destroy(name, id)
@@ -324,9 +343,12 @@ impl Rig {
     }
 
     pub(crate) async fn app(&self) -> Service {
+        self.app_on(Redirected::new(&self.hostd.socket(), self.browser.address)).await
+    }
+
+    pub(crate) async fn app_on(&self, hosts: Arc<dyn HostLink>) -> Service {
         let store = self.database.open().await;
         let audit = Audit::start(store.clone(), self.database.state(), &self.config.audit).await.unwrap();
-        let hosts = Redirected::new(&self.hostd.socket(), self.browser.address);
         let app = App::start(Arc::new(self.config.clone()), store, audit, hosts).await.unwrap();
         Service { app, me: caller(1000, "default") }
     }

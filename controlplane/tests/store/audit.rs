@@ -332,7 +332,7 @@ both! {
         let audit = start(&store, database.state()).await;
         for round in 1..=2 {
             let running = audit.begin(entry("a", "navigate")).await.expect("committed");
-            tokio::task::block_in_place(|| database.fail());
+            database.fail();
             running.end(Ok(()));
             let error = audit.begin(entry("a", "click")).await.expect_err("refused");
             assert!(error.is(ErrorCode::AuditUnavailable) && error.retry_after_seconds() == Some(1), "{error}");
@@ -340,7 +340,7 @@ both! {
             let closing = audit.begin_always(entry("a", "close_session")).await;
             closing.end(Ok(()));
             assert_eq!(audit.status().waiting, 3);
-            tokio::task::block_in_place(|| database.heal());
+            database.heal();
             written(&audit).await;
             audit.begin(entry("a", "after")).await.expect("it heals").end(Ok(()));
             written(&audit).await;
@@ -393,11 +393,9 @@ both! {
                 assert!(began.elapsed() < Duration::from_secs(60), "no work is done: {:?}", audit.status());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            tokio::task::block_in_place(|| {
-                database.fail();
-                std::thread::sleep(Duration::from_millis(1500));
-                database.heal();
-            });
+            database.fail();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            database.heal();
         }
         written(&audit).await;
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -431,14 +429,14 @@ both! {
         let store = database.open().await;
         let audit = start(&store, database.state()).await;
         let running = audit.begin(entry("a", "navigate")).await.expect("committed");
-        tokio::task::block_in_place(|| database.fail());
+        database.fail();
         running.end(Ok(()));
         audit.begin_always(entry("a", "close_session")).await.end(Ok(()));
         audit.stop(Duration::ZERO).await;
         let file = database.state().join("audit-unwritten.jsonl");
         assert_eq!(file.metadata().expect("the file").permissions().mode() & 0o7777, 0o600);
         store.close().await;
-        tokio::task::block_in_place(|| database.heal());
+        database.heal();
 
         let store = database.open().await;
         for _ in 0..2 {
@@ -484,7 +482,7 @@ fn what_waits_is_bounded() {
     crate::run(database, async |database: &mut Database| {
         let store = database.open().await;
         let audit = start(&store, database.state()).await;
-        tokio::task::block_in_place(|| database.fail());
+        database.fail();
         audit.begin(entry("a", "click")).await.expect_err("refused");
         let large = Entry { params: json!({ "text": "x".repeat(10_000) }), ..entry("a", "close_session") };
         let mut offered = 0_u64;
@@ -493,7 +491,7 @@ fn what_waits_is_bounded() {
             offered += 2;
             assert!(offered < 100_000, "nothing bounds the memory");
         }
-        tokio::task::block_in_place(|| database.heal());
+        database.heal();
         written(&audit).await;
         let lost = audit.status().lost;
         audit.stop(STOP).await;

@@ -97,11 +97,9 @@ both! {
                 assert!(began.elapsed() < Duration::from_secs(60), "no work is done");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            tokio::task::block_in_place(|| {
-                database.fail();
-                std::thread::sleep(Duration::from_millis(1500));
-                database.heal();
-            });
+            database.fail();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            database.heal();
         }
         healed(&store).await;
         stop.store(true, Ordering::Relaxed);
@@ -145,19 +143,21 @@ fn a_connection_lost_within_a_transaction() {
             .stderr(Stdio::null())
             .spawn()
             .expect("psql");
-        let waiting = |what: &str| {
+        let waiting = async |what: &str| {
             let began = Instant::now();
             while server.sql("test_0", what) == "0" {
                 assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         waiting(
             "SELECT COUNT(*) FROM pg_locks WHERE relation = 'idempotency'::regclass AND mode = 'AccessExclusiveLock' AND granted",
-        );
+        ).await;
         let row = session("a", "uid:1", 1);
         let (other, key) = (store.clone(), row.clone());
         let insert = tokio::spawn(async move { other.insert_session(&key, Some(("k", b"r"))).await });
-        waiting("SELECT COUNT(*) FROM pg_locks WHERE relation = 'idempotency'::regclass AND NOT granted");
+        waiting("SELECT COUNT(*) FROM pg_locks WHERE relation = 'idempotency'::regclass AND NOT granted")
+            .await;
         server.sql(
             "test_0",
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'controlplane'",

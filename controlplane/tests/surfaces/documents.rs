@@ -37,6 +37,13 @@ fn openapi() {
 }
 
 #[test]
+fn typescript_client() {
+    let document = controlplane::surfaces::http::openapi::document();
+    check("controlplane/clients/contract.d.mts", &crate::typescript::contract(&document));
+    check("controlplane/clients/operations.mjs", &crate::typescript::table(&document));
+}
+
+#[test]
 fn default_configuration() {
     check("docs/controlplane.toml", &settings::default_toml::<Config>());
 }

@@ -9,3 +9,4 @@ mod relay;
 mod rig;
 mod routes;
 mod schema;
+mod typescript;

@@ -58,7 +58,7 @@ impl HostLink for TestHost {
             id: CloneId::try_from(format!("{number:032x}")).unwrap(),
             renewed: false,
             endpoint: format!("http://{address}"),
-            cdp: Some(SecretUrl::from(format!("ws://{address}/{}{path}", secret.as_str()))),
+            cdp: Some(SecretUrl::new(&format!("ws://{address}{path}"), &secret)),
             secret,
         };
         async move { Ok(made) }.boxed()
@@ -69,7 +69,8 @@ impl HostLink for TestHost {
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<CloneInfo>, HostError>> {
-        async { Ok(Vec::new()) }.boxed()
+        // An empty list would mean that every clone is lost.
+        async { Err(HostError::Unavailable("this host has no list".into())) }.boxed()
     }
 
     fn status(&self) -> BoxFuture<'_, Result<StatusResult, HostError>> {

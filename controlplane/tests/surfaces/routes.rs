@@ -97,10 +97,16 @@ fn every_route_refuses_every_wrong_credential() {
         for other in others {
             let seen = route.ask(&rig, Some(other), &session, &good_id);
             let nothing = route.ask(&rig, Some(other), &unknown, &unknown_key);
-            assert!(!seen.body.contains(&session) && !seen.body.contains(&good_id), "{name}: {seen:?}");
             if route.of_session() || route.path.contains("{key_id}") {
                 assert!(matches!(seen.status, 400 | 403 | 404 | 426), "{name}: {seen:?}");
-                assert_eq!((seen.status, &seen.body), (nothing.status, &nothing.body), "{name}");
+                let body = seen.body.replace(&session, &unknown).replace(&good_id, &unknown_key);
+                assert_eq!((seen.status, &body), (nothing.status, &nothing.body), "{name}");
+            } else if route.path == "/v1/audit" {
+                // Its own calls, with what it asked for.
+                let rows = seen.json["rows"].as_array().unwrap();
+                assert!(!rows.is_empty() && rows.iter().all(|row| row["tenant"] == "b"), "{seen:?}");
+            } else {
+                assert!(!seen.body.contains(&session) && !seen.body.contains(&good_id), "{name}: {seen:?}");
             }
             checked += 1;
         }

@@ -1,7 +1,7 @@
 //! The log's file: opened without following links, checked, and always continued with a whole line.
 
 use crate::disk::{make_folder, sync_folder};
-use crate::trusted_path::{self, ParentRule};
+use settings::trusted_path::{self, ParentRule};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};

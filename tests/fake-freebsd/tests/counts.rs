@@ -14,8 +14,6 @@ const MOST_FOR_CREATE: usize = 12;
 
 /// A destroy spawns no more than this.
 const MOST_FOR_DESTROY: usize = 23;
-/// So many processes of a create follow one another: the longest of the parallel steps, the jail and its inspection.
-const DEPTH_OF_CREATE: usize = 7;
 
 #[test]
 fn a_create_and_a_destroy_spawn_no_more_than_was_promised() {
@@ -27,7 +25,6 @@ fn a_create_and_a_destroy_spawn_no_more_than_was_promised() {
         println!("create: {} processes, {} deep\n{}", runs.len(), depth(&runs), shown(&runs));
         assert!(runs.len() <= MOST_FOR_CREATE, "{} processes:\n{}", runs.len(), shown(&runs));
         assert!(runs.iter().any(|run| run.tool == "jail"), "a create starts a jail");
-        assert!(depth(&runs) <= DEPTH_OF_CREATE, "{} follow one another:\n{}", depth(&runs), shown(&runs));
         let (_, runs) = costs.of(|| daemon.destroy(&clone).unwrap());
         println!("destroy: {} processes, {} deep\n{}", runs.len(), depth(&runs), shown(&runs));
         assert!(runs.len() <= MOST_FOR_DESTROY, "{} processes:\n{}", runs.len(), shown(&runs));

@@ -29,6 +29,8 @@ pub(super) async fn guard(State(surface): State<Arc<Surface>>, request: Request,
     let method = parts.method.clone();
     // The pattern, not the path: paths contain session ids and addresses.
     let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or("(none)").to_owned();
+    // hyper removes a Content-Length beside a Transfer-Encoding. Whatever comes after such a request is not read as another one.
+    let last = parts.headers.contains_key(TRANSFER_ENCODING);
     let mut caller = None;
     let outcome = match admit(&surface, &parts).await {
         Ok(Some(who)) => {
@@ -48,6 +50,9 @@ pub(super) async fn guard(State(surface): State<Arc<Surface>>, request: Request,
             response
         }
     };
+    if last {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     let error = response.extensions().get::<Failed>().map(|failed| failed.0);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -94,9 +99,6 @@ fn check_framing(request: &Parts) -> Result<(), ApiError> {
     let bad = |what: &str| Err(ApiError::new(ErrorCode::BadRequest, what));
     let lengths = headers.get_all(CONTENT_LENGTH).iter().count();
     let encodings = headers.get_all(TRANSFER_ENCODING).iter().count();
-    if lengths > 0 && encodings > 0 {
-        return bad("the request has a Content-Length and a Transfer-Encoding");
-    }
     if lengths > 1 || encodings > 1 {
         return bad("the request has a repeated Content-Length or Transfer-Encoding");
     }

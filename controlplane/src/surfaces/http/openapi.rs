@@ -177,14 +177,15 @@ fn of_call(call: &ServiceCall, types: &mut Types) -> Value {
 /// Calls whose bodies are bytes.
 fn streams(types: &mut Types) -> Vec<(&'static str, Method, Value)> {
     let bytes = || json!({ "type": "string", "contentMediaType": "application/octet-stream" });
-    let mut upload = operation("put_file", "Put a file into a session, for `upload`", Some(Scope::Files));
+    let mut upload =
+        operation("put_file_bytes", "Put a file into a session, by its bytes", Some(Scope::Files));
     parameters(&mut upload, FILES, &Method::GET, schemars::schema_for!(FileName).to_value(), types);
     upload["requestBody"] =
         json!({ "required": true, "content": { "application/octet-stream": { "schema": bytes() } } });
     let result =
         verb("put_file").map_or_else(|| json!({ "type": "object" }), |verb| types.add((verb.result)()));
     answer(&mut upload, StatusCode::OK, "application/json", result);
-    let mut file = operation("download_file", "Read the bytes of a finished download", Some(Scope::Files));
+    let mut file = operation("download_bytes", "Read the bytes of a finished download", Some(Scope::Files));
     parameters(&mut file, DOWNLOAD, &Method::GET, schemars::schema_for!(DownloadQuery).to_value(), types);
     answer(&mut file, StatusCode::OK, "application/octet-stream", bytes());
     let path = "/v1/sessions/{session_id}/cdp";

@@ -257,11 +257,6 @@ impl Egress {
         self.firewall.policy().resolver
     }
 
-    /// Whether clones are refused this address whatever the host's own addresses are.
-    pub(super) fn is_closed(&self, address: IpAddr) -> bool {
-        self.firewall.policy().is_closed(address)
-    }
-
     /// The chains of other programs that drop what they do not know.
     pub(super) fn closed_chains_of_others(&self) -> HostResult<Vec<ClosedChain>> {
         self.firewall.closed_chains_of_others().map_err(|error| self.failed(error))
