@@ -289,6 +289,7 @@ fn parts(rig: &Rig) -> (LinuxHost, Zfs, CloneSpec) {
         snapshot: "default".parse().unwrap(),
         limits: Limits { disk_bytes: Some(64 << 20), ..Limits::default() },
         secret: None,
+        browser: Default::default(),
         warm_up: false,
     };
     (LinuxHost::open(&config, &pool).unwrap(), zfs, spec)

@@ -3,6 +3,7 @@
 //! The types are the only description. The commented default file, the environment variables (`HOSTD_SECTION_KEY`), the
 //! `--set section.key=value` flag and the hints for unknown keys come from their JSON schema (`keys.rs`).
 
+mod browser;
 mod check;
 mod clone_limits;
 mod hosts;
@@ -14,6 +15,7 @@ mod toml_text;
 mod trust;
 mod types;
 
+pub use browser::{BrowserConfig, SnapshotBrowser};
 pub use clone_limits::CloneLimits;
 pub use hosts::{
     DiskBound, EgressConfig, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,

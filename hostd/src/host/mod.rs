@@ -17,7 +17,7 @@ pub mod zfs;
 
 pub use native::{helper, templates};
 
-use crate::api::{CloneId, CloneSecret, EgressHealth, Finding, Limits, SnapshotName};
+use crate::api::{BrowserSettings, CloneId, CloneSecret, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -86,6 +86,8 @@ pub struct CloneSpec {
     pub snapshot: SnapshotName,
     /// Its limits.
     pub limits: Limits,
+    /// The settings of its browser that differ from browserd's own.
+    pub browser: BrowserSettings,
     /// What its browser service requires of callers.
     pub secret: Option<CloneSecret>,
     /// Whether its browser loads a page before it counts as ready, so that the owner's first page loads faster. Only members

@@ -31,6 +31,7 @@ fn spec() -> CloneSpec {
         },
         secret: None,
         warm_up: false,
+        browser: Default::default(),
     }
 }
 

@@ -42,5 +42,6 @@ fn spec() -> CloneSpec {
         limits,
         secret: None,
         warm_up: false,
+        browser: Default::default(),
     }
 }
