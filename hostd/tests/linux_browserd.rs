@@ -465,8 +465,8 @@ fn a_warm_browser_knows_of_nothing() {
             let daemon = home.start().await;
             let client = daemon.client().await;
             let run = async |browser: &Browserd, expression: String| {
-                let wish = Evaluate { expression, ..Evaluate::default() };
-                browser.evaluate(&wish).await.unwrap().value
+                let wanted = Evaluate { expression, ..Evaluate::default() };
+                browser.evaluate(&wanted).await.unwrap().value
             };
             for task in 0..4 {
                 until("the pool is full", async || {
@@ -489,7 +489,7 @@ fn a_warm_browser_knows_of_nothing() {
                 assert_eq!(browser.cookies().await.unwrap().cookies, []);
                 let files = home.path().join("clones").join(clone.name.as_str());
                 for earlier in 0..task {
-                    let found = lab::holding(&files, &format!("left-by-{earlier}-"));
+                    let found = lab::files_with(&files, &format!("left-by-{earlier}-"));
                     assert!(found.is_empty(), "task {task} finds what task {earlier} left: {found:?}");
                 }
                 browser.navigate(&go("/")).await.unwrap();
@@ -504,7 +504,7 @@ fn a_warm_browser_knows_of_nothing() {
                 assert_eq!(run(&browser, plant).await, format!("{mine}=1"));
                 browser.navigate(&go(&format!("/?{mine}"))).await.unwrap();
                 fs::write(files.join("downloads").join(&mine), &mine).unwrap();
-                assert!(!lab::holding(&files, &mine).is_empty(), "what is planted is found");
+                assert!(!lab::files_with(&files, &mine).is_empty(), "what is planted is found");
                 destroy(&client, &clone).await;
             }
             daemon.stop().await;

@@ -9,6 +9,7 @@ mod daemon;
 mod lab;
 mod life;
 
+use daemon::until;
 use hostd::api::CloneState;
 use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine};
 use life::{block_on, home, made, params, same, until_empty};
@@ -63,6 +64,8 @@ fn a_page_is_rendered_and_nothing_is_left() {
                     at(1.0)
                 );
             }
+            // Its supervisors are the daemon's children.
+            until("no child is left", async || lab::zombies_of(daemon.pid()).is_empty()).await;
             same(&before, &lab.inventory(home.path()));
             daemon.stop().await;
         });

@@ -27,6 +27,14 @@ left=$(jls -d name | grep -E "^${prefix_of_clones}[0-9]{3}$" || true)
 left=$(zfs list -H -o name -r "$aside" 2>/dev/null | grep -vxF "$aside" || true)
 [ -z "$left" ] || fail "there is storage that was moved aside: $(echo "$left" | tr '\n' ' ')hostd destroys it when it is no longer busy"
 
+# The control plane goes first, so that no new session is opened.
+plane_runs() { [ -e /usr/local/etc/rc.d/controlplane ] && service controlplane onestatus >/dev/null 2>&1; }
+plane_stop() { service controlplane onestop >/dev/null; }
+undo "the running control plane" plane_runs plane_stop
+plane_enabled() { [ "$(sysrc -n controlplane_enable 2>/dev/null || true)" = YES ]; }
+plane_disable() { sysrc -x controlplane_enable >/dev/null; }
+undo "controlplane_enable in rc.conf" plane_enabled plane_disable
+
 service_runs() { service hostd onestatus >/dev/null 2>&1; }
 service_stop() { service hostd onestop >/dev/null; }
 undo "the running service" service_runs service_stop
@@ -87,11 +95,17 @@ bridge_forget() {
     sysrc -x "ifconfig_$bridge" >/dev/null
 }
 undo "the bridge $bridge in rc.conf" bridge_kept bridge_forget
+bridge6_kept() { [ -n "$(sysrc -n "ifconfig_${bridge}_ipv6" 2>/dev/null || true)" ]; }
+bridge6_forget() { sysrc -x "ifconfig_${bridge}_ipv6" >/dev/null; }
+undo "the IPv6 address of $bridge in rc.conf" bridge6_kept bridge6_forget
+gateway6_set() { was_changed ipv6_gateway_enable && [ "$(sysrc -n ipv6_gateway_enable 2>/dev/null || true)" = YES ]; }
+gateway6_remove() { sysrc -x ipv6_gateway_enable >/dev/null; }
+undo "ipv6_gateway_enable in rc.conf" gateway6_set gateway6_remove
 gateway_set() { was_changed gateway_enable && [ "$(sysrc -n gateway_enable 2>/dev/null || true)" = YES ]; }
 gateway_remove() { sysrc -x gateway_enable >/dev/null; }
 undo "gateway_enable in rc.conf" gateway_set gateway_remove
 
-for file in /usr/local/etc/rc.d/hostd /usr/local/etc/newsyslog.conf.d/hostd.conf /boot/loader.conf.d/hostd.conf \
+for file in /usr/local/etc/rc.d/hostd /usr/local/etc/rc.d/controlplane /usr/local/etc/newsyslog.conf.d/hostd.conf /boot/loader.conf.d/hostd.conf \
     /boot/loader.conf.d/hostd-ipfw.conf; do
     file_there() { [ -e "$file" ]; }
     file_remove() { rm "$file"; }
@@ -126,6 +140,9 @@ staged=${clones%/jails}/templates/hostd
 staged_there() { [ -d "$staged" ]; }
 staged_remove() { rm -rf "$staged"; }
 undo "$staged, which setup-template copied" staged_there staged_remove
+plane_user_there() { was_changed controlplane && pw usershow controlplane >/dev/null 2>&1; }
+plane_user_remove() { pw userdel controlplane; }
+undo "the user controlplane" plane_user_there plane_user_remove
 group_there() { was_changed group && pw groupshow hostd >/dev/null 2>&1; }
 group_remove() { pw groupdel hostd; }
 undo "the group hostd" group_there group_remove
@@ -135,6 +152,7 @@ rm -f "$changes"
 cat <<LEFT
 These stay; remove them if you do not need them:
     $etc $state $(dirname "$audit")     configuration, records, audit log
+    /usr/local/etc/controlplane /var/db/controlplane /var/db/browser-jail     the control plane's, if it was used
     bastille destroy -afy $(setting host.template)      the template
 A changed kernel setting stays until the next boot.
 LEFT

@@ -6,6 +6,7 @@ use super::parts::Parts;
 use super::progress::ProgressSink;
 use super::reaping::Reaping;
 use super::registry::Registry;
+use super::service_watch::ServiceWatch;
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
 use crate::api::{
@@ -132,6 +133,7 @@ impl<H: Host> Lifecycle<H> {
             alarms,
             warm_pool: WarmPool::new(unproven),
             reaping: Reaping::default(),
+            services: ServiceWatch::default(),
             wake: Notify::new(),
             config,
             clock,
@@ -286,6 +288,18 @@ impl<H: Host> Lifecycle<H> {
                 () = tokio::time::sleep(pause) => {}
                 () = self.parts.wake.notified() => {}
                 () = self.host().changed() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+        }
+    }
+
+    /// Ask the services of ready clones in turn until the shutdown. Spawn this once.
+    pub async fn run_service_checks(self) {
+        let interval = Duration::from_millis(self.parts.config.lifecycle.service_check_interval_ms);
+        let mut stopped = self.stopped.subscribe();
+        while !interval.is_zero() {
+            tokio::select! {
+                () = self.parts.check_services(interval) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
         }

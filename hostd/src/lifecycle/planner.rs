@@ -340,6 +340,7 @@ pub fn spec(record: &Record, slots: &Slots) -> CloneSpec {
         snapshot: record.snapshot.clone(),
         limits: record.limits,
         browser: record.browser.clone(),
+        deadline: Duration::from_millis(record.deadline.mono_ms),
         secret: record.secret.clone(),
         warm_up: false,
     }

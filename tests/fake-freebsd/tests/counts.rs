@@ -12,9 +12,14 @@ use lab::{Lab, in_private_machine};
 /// A create spawns no more than this with `jail_driver = "jail"`.
 const MOST_FOR_CREATE: usize = 12;
 
+/// A destroy spawns no more than this.
+const MOST_FOR_DESTROY: usize = 23;
+/// So many processes of a create follow one another: the longest of the parallel steps, the jail and its inspection.
+const DEPTH_OF_CREATE: usize = 7;
+
 #[test]
-fn a_create_spawns_no_more_than_was_promised() {
-    in_private_machine("a_create_spawns_no_more_than_was_promised", || {
+fn a_create_and_a_destroy_spawn_no_more_than_was_promised() {
+    in_private_machine("a_create_and_a_destroy_spawn_no_more_than_was_promised", || {
         let lab = Lab::new(&[QUIET]);
         let daemon = lab.ready();
         let costs = Costs::new(&lab, &daemon);
@@ -22,7 +27,11 @@ fn a_create_spawns_no_more_than_was_promised() {
         println!("create: {} processes, {} deep\n{}", runs.len(), depth(&runs), shown(&runs));
         assert!(runs.len() <= MOST_FOR_CREATE, "{} processes:\n{}", runs.len(), shown(&runs));
         assert!(runs.iter().any(|run| run.tool == "jail"), "a create starts a jail");
-        daemon.destroy(&clone).unwrap();
+        assert!(depth(&runs) <= DEPTH_OF_CREATE, "{} follow one another:\n{}", depth(&runs), shown(&runs));
+        let (_, runs) = costs.of(|| daemon.destroy(&clone).unwrap());
+        println!("destroy: {} processes, {} deep\n{}", runs.len(), depth(&runs), shown(&runs));
+        assert!(runs.len() <= MOST_FOR_DESTROY, "{} processes:\n{}", runs.len(), shown(&runs));
+        assert!(runs.iter().all(|run| run.tool != "jexec"), "nothing of the clone runs for its end");
         lab.nobody_did_wrong();
     });
 }

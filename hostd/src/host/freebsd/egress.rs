@@ -19,12 +19,14 @@
 
 use super::FreebsdState;
 use super::interfaces::Interface;
+use super::network::BridgeState;
 use super::rule_watch::RuleWatch;
 use crate::api::EgressHealth;
 use crate::config::Config;
 use crate::host::command::{Command, Outcome};
 use crate::host::{HostError, HostErrorKind, HostResult};
 use crate::slot::{SlotNames, Slots};
+use futures_util::future::try_join_all;
 use ipnet::IpNet;
 use pf::pfctl::{self, Failure, Finding, Observed};
 use pf::{Policy, PolicySpec, pf_conf};
@@ -178,9 +180,11 @@ impl FreebsdState {
         if !findings.is_empty() && findings.iter().all(only_table) {
             return EgressHealth::TableMissing;
         }
-        match findings.is_empty() && bridge.is_some_and(|bridge| bridge.up) {
-            true => EgressHealth::Ok,
-            false => EgressHealth::RulesMissing,
+        match bridge {
+            _ if !findings.is_empty() => EgressHealth::RulesMissing,
+            None => EgressHealth::BridgeMissing,
+            Some(bridge) if !bridge.up => EgressHealth::BridgeDown,
+            Some(_) => EgressHealth::Ok,
         }
     }
 
@@ -228,14 +232,16 @@ impl FreebsdState {
     /// Take the bridge down: no clone reaches anything.
     pub(super) async fn close_bridge(&self) -> HostResult<()> {
         self.egress.watch.set_closed(true);
-        self.set_bridge(false).await
+        self.set_bridge(false).await.map(drop)
     }
 
     /// Bring the bridge up after the rules were verified. Connections that were made while the rules were wrong are ended
     /// first.
     async fn open_bridge(&self) -> HostResult<EgressHealth> {
         self.end_all_connections().await?;
-        self.set_bridge(true).await?;
+        if let BridgeState::Missing = self.set_bridge(true).await? {
+            return Ok(EgressHealth::BridgeMissing);
+        }
         self.egress.watch.set_closed(false);
         Ok(EgressHealth::Ok)
     }
@@ -329,18 +335,18 @@ impl FreebsdState {
 
     /// Kill the states of a clone's connections.
     async fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
-        for address in addresses(names) {
-            for line in pfctl::kill_states(address) {
-                let outcome = self.pfctl(line).run().await?;
-                match pfctl::failure(&outcome.stderr) {
-                    None if outcome.success() => {
-                        pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
-                    }
-                    Some(Failure::NoDevice) => return Ok(()),
-                    _ => return Err(self.pfctl_failed(&outcome)),
-                }
+        let lines = addresses(names).into_iter().flat_map(pfctl::kill_states);
+        try_join_all(lines.map(|line| self.kill_states(line))).await.map(drop)
+    }
+
+    async fn kill_states(&self, line: pfctl::Arguments) -> HostResult<()> {
+        let outcome = self.pfctl(line).run().await?;
+        match pfctl::failure(&outcome.stderr) {
+            None if outcome.success() => {
+                pfctl::read_killed(&outcome.stderr).map(drop).map_err(|error| self.pf_unreadable(error))
             }
+            Some(Failure::NoDevice) => Ok(()),
+            _ => Err(self.pfctl_failed(&outcome)),
         }
-        Ok(())
     }
 }

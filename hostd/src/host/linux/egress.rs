@@ -52,8 +52,6 @@ pub(super) struct Egress {
     switching: Mutex<()>,
     /// The rules for the clones' own network namespaces, translated once.
     clone_filter: Mutex<Option<Arc<CloneFilter>>>,
-    /// The host's addresses that no denied range contains, as of the last inspection.
-    host_addresses: Mutex<Vec<IpAddr>>,
     /// Something changed that cannot wait for the timer.
     pub(super) changed: Notify,
 }
@@ -93,7 +91,6 @@ impl Egress {
             links_down: AtomicBool::new(false),
             switching: Mutex::default(),
             clone_filter: Mutex::default(),
-            host_addresses: Mutex::default(),
             changed: Notify::new(),
         })
     }
@@ -230,26 +227,21 @@ impl Egress {
         Ok(EgressHealth::Ok)
     }
 
-    /// The rules for the inside of a new clone's network namespace, and the host's addresses that they block.
-    pub(super) fn clone_filter(&self) -> HostResult<(Arc<CloneFilter>, Vec<IpAddr>)> {
+    /// The rules for the inside of a new clone's network namespace.
+    pub(super) fn clone_filter(&self) -> HostResult<Arc<CloneFilter>> {
         let mut filter = self.clone_filter.lock().unwrap_or_else(PoisonError::into_inner);
-        let filter = match &*filter {
-            Some(filter) => filter.clone(),
+        match &*filter {
+            Some(filter) => Ok(filter.clone()),
             None => {
                 let new = Arc::new(self.firewall.clone_filter().map_err(|error| self.failed(error))?);
-                filter.insert(new).clone()
+                Ok(filter.insert(new).clone())
             }
-        };
-        let host = self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok((filter, host))
+        }
     }
 
-    /// Take note of the addresses on the host's interfaces, for clones that are created from now on.
-    pub(super) fn note_host_addresses(&self, all: impl Iterator<Item = IpAddr>) {
-        let policy = self.firewall.policy();
-        let open = |address: &IpAddr| !policy.is_closed(*address);
-        let addresses: BTreeSet<IpAddr> = all.filter(open).collect();
-        *self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.into_iter().collect();
+    /// Whether the policy blocks this address whatever addresses the host has.
+    pub(super) fn is_closed(&self, address: IpAddr) -> bool {
+        self.firewall.policy().is_closed(address)
     }
 
     /// How many packets the limits of connections have refused; `None` if the rules are not loaded.

@@ -7,6 +7,7 @@ use crate::host::{
 };
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Host for LinuxHost {
     fn drivers(&self) -> BTreeMap<String, String> {
@@ -118,7 +119,7 @@ impl Host for LinuxHost {
         self.blocking(move |state| {
             let filter = state.egress.clone_filter()?;
             state.egress.allow_connections(spec.names.slot);
-            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter)
+            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter, &state.host_addresses)
         })
         .await
     }
@@ -132,11 +133,17 @@ impl Host for LinuxHost {
         let (browser, _) = self.0.storage.template(&spec.snapshot).await?;
         let wanted = spec.clone();
         let orders = self.blocking(move |state| Ok(state.orders(&wanted, browser))).await?;
-        jail::start(self.0.run(&spec.names), orders, self.0.mount_isolation.as_ref()).await
+        let run = self.0.run(&spec.names);
+        jail::start(run, orders, spec.deadline, self.0.mount_isolation.as_ref()).await
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         jail::start_service(self.0.run(&spec.names), spec).await
+    }
+
+    async fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |state| state.set_deadline(&names, deadline)).await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
@@ -163,9 +170,13 @@ impl Host for LinuxHost {
         self.blocking(move |state| state.freezer.freeze(state.clone_ref(&names, &state.run(&names)))).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+    async fn thaw(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |state| state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))).await
+        self.blocking(move |state| {
+            state.set_deadline(&names, deadline)?;
+            state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))
+        })
+        .await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {

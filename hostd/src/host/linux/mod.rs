@@ -7,7 +7,7 @@
 //! | | or two ZFS clones | a property of the dataset | [`zfs`], [`super::zfs`] |
 //! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | network namespace and veth pair | the link's alias | [`network`], [`netns`], [`rtnetlink`] |
-//! | egress | elements of an nftables set | the slot's addresses | [`egress`] |
+//! | egress | elements of an nftables set | the slot's addresses | [`egress`], [`host_addresses`] |
 //! | jail | supervisor process | the file it has locked | [`jail`], [`supervisor`], [`freezer`] |
 //! | service | browser in the sandbox | the jail it runs in | [`processes`] |
 //!
@@ -25,6 +25,7 @@ mod files;
 mod fonts;
 mod freezer;
 mod host;
+mod host_addresses;
 mod inspection;
 mod jail;
 mod limits;
@@ -52,14 +53,15 @@ use crate::config::Config;
 use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use end_processes::KilledProcesses;
-use errors::failed;
+use errors::{ErrorContext, failed};
 use freezer::Freezer;
+use host_addresses::HostAddresses;
 use limits::LimitBackend;
 use mount_isolation::MountIsolation;
-use network::LinkTable;
 use processes::CloneRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Storage;
 use supervisor::Orders;
 
@@ -75,6 +77,7 @@ struct LinuxHostState {
     limits: LimitBackend,
     freezer: Freezer,
     egress: Arc<Egress>,
+    host_addresses: Arc<HostAddresses>,
     /// The parent of the clones' run folders.
     run: PathBuf,
     /// `None`: this storage or this kernel cannot isolate the clones' mounts.
@@ -105,7 +108,7 @@ impl LinuxHost {
         if limits::has_rates(&config.clone_limits.all()) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
-        egress.note_host_addresses(LinkTable::read(None)?.host_addresses());
+        let host_addresses = HostAddresses::watch(egress.clone(), slots, &run)?;
         if let Err(error) = egress.repair().and_then(|_| egress.clone_filter()) {
             tracing::error!(
                 error = chain(&error),
@@ -120,6 +123,7 @@ impl LinuxHost {
             limits,
             freezer: Freezer::default(),
             egress,
+            host_addresses,
             run,
             mount_isolation,
             killed: KilledProcesses::default(),
@@ -146,6 +150,13 @@ impl LinuxHostState {
     /// The clone as [`processes`] and [`freezer`] need it.
     fn clone_ref<'a>(&'a self, names: &'a SlotNames, run: &'a Path) -> CloneRef<'a> {
         CloneRef { names, run, limits: &self.limits }
+    }
+
+    fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let object = format!("jail of {}", names.name);
+        let what = ErrorContext { object, hint: "create another clone: this one's run folder is gone" };
+        let changed = jail::deadline::change(&self.run(names), deadline);
+        changed.map_err(|error| what.failed("its deadline cannot be changed", error))
     }
 
     /// What the clone's supervisor is told.

@@ -5,6 +5,7 @@
 //! identity. The clone's end is brought up last, so a link with a carrier is complete.
 
 use super::errors::{ErrorContext, failed, refused};
+use super::host_addresses::HostAddresses;
 use super::netns;
 use super::rtnetlink::{Address, End, Link, Rtnetlink};
 use crate::api::CloneId;
@@ -116,12 +117,13 @@ pub(super) fn pin(run: &Path) -> PathBuf {
 
 /// Make the network namespace and the veth pair, with addresses and routes, both ends up.
 ///
-/// `filter` are the rules for the inside and the host's addresses that they block. They are loaded before the link comes up.
+/// `filter` are the rules for the inside, which block the host's addresses `host`. They are loaded before the link comes up.
 pub(super) fn ensure(
     slots: &Slots,
     spec: &CloneSpec,
     run: &Path,
-    (filter, host): (Arc<CloneFilter>, Vec<IpAddr>),
+    filter: Arc<CloneFilter>,
+    host: &HostAddresses,
 ) -> HostResult<()> {
     let names = &spec.names;
     let object = || names.interface.clone();
@@ -169,7 +171,10 @@ pub(super) fn ensure(
             .map_err(|error| what.failed("its address cannot be set", error))?;
     }
     rtnetlink.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", error))?;
-    netns::inside(&namespace, move || set_up_inside(&own, &gateways, &filter, &host))
+    let blocked = host.list();
+    let listed = blocked.clone();
+    netns::inside(&namespace, move || set_up_inside(&own, &gateways, &filter, &listed))
+        .and_then(|()| host.block_newer(&namespace, &blocked))
         .map_err(|error| what.failed("the clone's end cannot be set up", error))?;
     match names.ip6 {
         Some(ip6) => rtnetlink

@@ -1,0 +1,1 @@
+//! Clones: the connection to hostd.

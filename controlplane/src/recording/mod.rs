@@ -1,0 +1,1 @@
+//! Screenshots of sessions, on the disk of the control plane.
