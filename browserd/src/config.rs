@@ -1,6 +1,6 @@
 //! The command line and the environment variables (`BROWSERD_*`).
 
-use crate::presentation::{UserAgentPolicy, parse_chromium_arg, parse_language, parse_timezone};
+use browser_settings::{UserAgentPolicy, parse_chromium_arg, parse_language, parse_timezone, parse_window};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub struct Config {
 
     /// The browser's name in the user agent string and in client hints: `honest` contains the word Headless, `ordinary` is
     /// that of an ordinary Chromium of the same version.
-    #[arg(long = "user-agent", env = "BROWSERD_USER_AGENT", value_enum, default_value_t)]
+    #[arg(long = "user-agent", env = "BROWSERD_USER_AGENT", default_value = "honest", value_parser = parse_user_agent)]
     pub user_agent: UserAgentPolicy,
 
     /// Additional argument for Chromium (repeatable), from a list of allowed ones.
@@ -142,12 +142,9 @@ fn parse_descriptor(text: &str) -> Result<i32, String> {
     }
 }
 
-fn parse_window(text: &str) -> Result<(u32, u32), String> {
-    let parsed = text.split_once('x').and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
-    match parsed {
-        Some((w, h)) if (1..=8192).contains(&w) && (1..=8192).contains(&h) => Ok((w, h)),
-        _ => Err("expected WIDTHxHEIGHT, each from 1 to 8192, for example 1280x720".into()),
-    }
+fn parse_user_agent(text: &str) -> Result<UserAgentPolicy, String> {
+    let all = [UserAgentPolicy::Honest, UserAgentPolicy::Ordinary];
+    all.into_iter().find(|policy| policy.as_str() == text).ok_or_else(|| "expected honest or ordinary".into())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod sys;
 mod transfer;
 
 pub use api::error::with_causes;
+pub use browser_settings::UserAgentPolicy;
 pub use config::Config;
-pub use presentation::UserAgentPolicy;
 pub use program::{RunError, protect_process, run};
 pub use secret::{InvalidSecret, Secret};

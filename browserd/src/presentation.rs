@@ -9,19 +9,8 @@ use std::time::Duration;
 
 /// The screen, unless the window is larger.
 const SCREEN: (u32, u32) = (1920, 1080);
-const ZONEINFO: &str = "/usr/share/zoneinfo";
 /// How long `chromium --version` may take.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Which name the browser tells in its user agent string and its client hints.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum UserAgentPolicy {
-    /// Chromium's own name, which contains the word Headless.
-    #[default]
-    Honest,
-    /// The name of an ordinary Chromium of the same version.
-    Ordinary,
-}
 
 /// Chromium could not tell its version.
 #[derive(Debug, thiserror::Error)]
@@ -29,72 +18,6 @@ pub enum UserAgentPolicy {
 pub(crate) struct VersionError {
     program: PathBuf,
     reason: String,
-}
-
-/// A language tag (BCP 47): a language of two or three letters, then subtags of two to eight letters or digits.
-pub(crate) fn parse_language(text: &str) -> Result<String, String> {
-    let mut parts = text.split('-');
-    let language = parts.next().unwrap_or_default();
-    let valid = (2..=3).contains(&language.len())
-        && language.bytes().all(|byte| byte.is_ascii_alphabetic())
-        && parts.all(|part| {
-            (2..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
-        })
-        && text.len() <= 35;
-    match valid {
-        true => Ok(text.to_owned()),
-        false => Err("expected a language tag (BCP 47), for example en-US or de".into()),
-    }
-}
-
-/// The name of a timezone that exists in the system's zoneinfo.
-pub(crate) fn parse_timezone(text: &str) -> Result<String, String> {
-    let example = "for example UTC or Europe/Zurich";
-    let valid = text.len() <= 64
-        && text.split('/').all(|part| {
-            part.starts_with(|first: char| first.is_ascii_alphabetic())
-                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_+-".contains(&byte))
-        });
-    if !valid {
-        return Err(format!("expected the name of a timezone (IANA), {example}"));
-    }
-    let zoneinfo = Path::new(ZONEINFO);
-    if zoneinfo.is_dir() && !zoneinfo.join(text).is_file() {
-        return Err(format!("there is no such timezone in {ZONEINFO}; expected an IANA name, {example}"));
-    }
-    Ok(text.to_owned())
-}
-
-/// Additional Chromium arguments that can be set. None of them opens a port, weakens the sandbox, reads or writes files, or
-/// contradicts another setting of browserd.
-const ALLOWED: [&str; 13] = [
-    "autoplay-policy",
-    "disable-gpu",
-    "disable-popup-blocking",
-    "disable-remote-fonts",
-    "disable-smooth-scrolling",
-    "disable-webgl",
-    "font-render-hinting",
-    "force-dark-mode",
-    "force-device-scale-factor",
-    "force-prefers-reduced-motion",
-    "host-resolver-rules",
-    "use-fake-device-for-media-stream",
-    "use-fake-ui-for-media-stream",
-];
-
-pub(crate) fn parse_chromium_arg(text: &str) -> Result<String, String> {
-    let Some(argument) = text.strip_prefix("--") else {
-        return Err("a Chromium argument starts with --".into());
-    };
-    let name = argument.split_once('=').map_or(argument, |(name, _)| name);
-    if !ALLOWED.contains(&name) {
-        return Err(format!("--{name} is not one of the allowed arguments: {}", ALLOWED.join(", ")));
-    }
-    match text.len() > 1024 || text.chars().any(char::is_control) {
-        true => Err(format!("--{name} is too long or contains control characters")),
-        false => Ok(text.to_owned()),
-    }
 }
 
 /// Chromium's version, without starting a browser.
@@ -262,24 +185,6 @@ fn places(seed: u32, count: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn languages_and_timezones_are_validated() {
-        for good in ["en", "en-US", "zh-Hans-CN", "gsw", "es-419"] {
-            assert_eq!(parse_language(good).unwrap(), good);
-        }
-        for bad in
-            ["", "e", "english", "en_US", "en-", "en-US;q=1", "en,de", "-en", "de-CH --no-sandbox", "en-u"]
-        {
-            assert!(parse_language(bad).is_err(), "{bad:?}");
-        }
-        for good in ["UTC", "Europe/Zurich", "America/Argentina/Buenos_Aires", "Etc/GMT+3"] {
-            assert_eq!(parse_timezone(good).unwrap(), good);
-        }
-        for bad in ["", "/etc/passwd", "Europe/../x", "Europe/Nowhere", "Europe", "Europe/Zurich\n", ":UTC"] {
-            assert!(parse_timezone(bad).is_err(), "{bad:?}");
-        }
-    }
 
     #[test]
     fn the_screen_is_never_smaller_than_the_window() {

@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use hostd::api::{CloneId, CloneName, LONGEST_SECONDS, RequestId, SnapshotName, Tenant};
+use hostd::api::{CloneId, CloneName, LONGEST_SECONDS, RequestId, SnapshotName, Tenant, UserAgentPolicy};
 use std::path::PathBuf;
 use std::time::Duration;
 use terminal::Exit;
@@ -217,6 +217,31 @@ pub(crate) struct CreateArgs {
     /// Bytes written to disk per second, such as 50M
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Limits below the configured ones")]
     pub(crate) write_rate: Option<u64>,
+    /// Maximum number of open tabs
+    #[arg(long, value_name = "N", help_heading = BROWSER)]
+    pub(crate) max_tabs: Option<u32>,
+    /// The window's size, such as 1600x900
+    #[arg(long, value_name = "WIDTHxHEIGHT", help_heading = BROWSER)]
+    pub(crate) window: Option<String>,
+    /// Languages that pages see, such as de-CH,de
+    #[arg(long, value_name = "TAGS", value_delimiter = ',', help_heading = BROWSER)]
+    pub(crate) languages: Option<Vec<String>>,
+    /// The timezone that pages see, such as Europe/Zurich
+    #[arg(long, value_name = "ZONE", help_heading = BROWSER)]
+    pub(crate) timezone: Option<String>,
+    /// The browser's name that pages see: honest or ordinary
+    #[arg(long, value_name = "POLICY", value_parser = user_agent, help_heading = BROWSER)]
+    pub(crate) user_agent: Option<UserAgentPolicy>,
+    /// Additional Chromium switch from the allowed list (repeatable)
+    #[arg(long = "chromium-arg", value_name = "SWITCH", allow_hyphen_values = true, help_heading = BROWSER)]
+    pub(crate) chromium_args: Option<Vec<String>>,
+}
+
+const BROWSER: &str = "Settings of the browser [default: as configured]";
+
+fn user_agent(text: &str) -> Result<UserAgentPolicy, String> {
+    let all = [UserAgentPolicy::Honest, UserAgentPolicy::Ordinary];
+    all.into_iter().find(|policy| policy.as_str() == text).ok_or_else(|| "expected honest or ordinary".into())
 }
 
 #[derive(Debug, Args)]

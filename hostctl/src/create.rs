@@ -4,7 +4,9 @@ use crate::args::CreateArgs;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::progress::Steps;
 use crate::remote::Remote;
-use hostd::api::{Callers, CloneInfo, CreateParams, CreateResult, Limits, RequestId, StageTiming};
+use hostd::api::{
+    BrowserSettings, Callers, CloneInfo, CreateParams, CreateResult, Limits, RequestId, StageTiming,
+};
 use hostd::client::ClientError;
 use std::fmt::Write;
 use terminal::text::{Table, Tone, ago, clean, seconds};
@@ -23,6 +25,14 @@ pub(crate) async fn run(
         read_bytes_per_second: args.read_rate,
         write_bytes_per_second: args.write_rate,
     };
+    let browser = BrowserSettings {
+        max_tabs: args.max_tabs,
+        window: args.window,
+        languages: args.languages,
+        timezone: args.timezone,
+        user_agent: args.user_agent,
+        chromium_args: args.chromium_args,
+    };
     let mut params = CreateParams::new(args.request_id.unwrap_or_else(random_request));
     params.tenant = args.tenant;
     params.name = args.name;
@@ -30,6 +40,7 @@ pub(crate) async fn run(
     // hostd takes whole seconds, at least 1.
     params.deadline_seconds = args.deadline.map(|deadline| deadline.as_secs().max(1));
     params.limits = (limits != Limits::default()).then_some(limits);
+    params.browser = (browser != BrowserSettings::default()).then_some(browser);
 
     let mut steps = Steps::new(output);
     let client = remote.client().await?;

@@ -31,6 +31,25 @@ export interface Limits {
   write_bytes_per_second?: number;
 }
 
+/** Settings of a clone's browser. One that is left out is that of the configuration. */
+export interface BrowserSettings {
+  /** Maximum number of open tabs. */
+  max_tabs?: number;
+  /** The window's size in CSS pixels, such as 1280x720. */
+  window?: string;
+  /** Languages that pages and servers see (BCP 47), the preferred one first. */
+  languages?: string[];
+  /** The timezone that pages see (IANA), such as Europe/Zurich. */
+  timezone?: string;
+  /** The browser's name in the user agent string and in client hints. */
+  user_agent?: UserAgentPolicy;
+  /** Additional Chromium switches, from the list of allowed ones. */
+  chromium_args?: string[];
+}
+
+/** Which name the browser tells in its user agent string and its client hints. */
+export type UserAgentPolicy = "honest" | "ordinary";
+
 /** Chosen by the caller and repeated in every progress notification of the request. */
 export type ProgressToken = string;
 
@@ -210,7 +229,7 @@ export interface StatusResult {
 }
 
 /** The state of the clones' firewall. */
-export type EgressHealth = "ok" | "table_missing" | "rules_missing";
+export type EgressHealth = "ok" | "table_missing" | "rules_missing" | "bridge_missing" | "bridge_down";
 
 /** The warm pool, in the result of `host-status`. */
 export interface PoolStatus {
@@ -304,6 +323,8 @@ export interface CreateParams {
   deadline_seconds?: number;
   /** Limits of the clone, each at most the configured one; default: as configured. */
   limits?: Limits;
+  /** Settings of the clone's browser; default: as configured. A clone with other settings than the configured ones is never one of the warm pool. */
+  browser?: BrowserSettings;
   /** Request progress notifications with this token. */
   progress_token?: ProgressToken;
 }

@@ -4,7 +4,8 @@
 //! record, which only one caller can do.
 
 use crate::api::{
-    CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant,
+    BrowserSettings, CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming,
+    Tenant,
 };
 use crate::clock::Stamp;
 use crate::disk::{is_disk_failure, make_folder, sync_folder};
@@ -41,6 +42,9 @@ pub struct Record {
     pub snapshot: SnapshotName,
     /// The granted limits.
     pub limits: Limits,
+    /// The settings of its browser that differ from browserd's own.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub browser: BrowserSettings,
     /// When its create began.
     pub created: Stamp,
     /// Its deadline. Of a member of the warm pool: when it is too old to be bound.
@@ -50,6 +54,10 @@ pub struct Record {
     pub pool: bool,
     /// Its phase.
     pub phase: Phase,
+}
+
+fn is_usual(browser: &BrowserSettings) -> bool {
+    *browser == BrowserSettings::default()
 }
 
 /// The phase of a clone. Creating, Pooled and Ready intend it to exist, the others to be gone.
@@ -398,6 +406,7 @@ mod tests {
             owner_uid: Some(3),
             snapshot: "default".parse().unwrap(),
             limits: Limits::default(),
+            browser: BrowserSettings { max_tabs: Some(4), ..BrowserSettings::default() },
             created: stamp.clone(),
             deadline: stamp,
             pool: false,

@@ -12,7 +12,7 @@ mod life;
 #[path = "../../browserd/tests/support/stand_in.rs"]
 mod stand_in;
 
-use browserd::api::types::{Cookie, Evaluate, Navigate, Screenshot, SetCookies, Text};
+use browserd::api::types::{Cookie, Evaluate, Navigate, NewTab, Screenshot, SetCookies, Text, Upload};
 use browserd::client::Client as Browserd;
 use daemon::{Home, create, until};
 use hostd::api::{CloneInfo, CloneState, Launch, StatusParams};
@@ -99,6 +99,56 @@ fn a_page_is_rendered_by_browserd() {
             // The record of the last slot is released a moment later.
             until_empty(&daemon).await;
             same(&before, &lab.inventory(home.path()));
+            daemon.stop().await;
+        });
+    });
+}
+
+/// Settings of the configuration and of the request reach the clone's browser; files get in and out of the clone.
+#[test]
+fn a_clone_has_the_browser_that_was_asked_for_and_takes_files() {
+    in_private_machine("a_clone_has_the_browser_that_was_asked_for_and_takes_files", |lab| {
+        let program = format!("linux.browserd={}", browserd().display());
+        let home = home(lab, &[&program, "browser.languages=[\"de\"]", "browser.max_tabs=2"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let mut wish = create("settings");
+            let settings =
+                serde_json::json!({ "window": "900x700", "user_agent": "ordinary", "max_tabs": 3 });
+            wish.browser = Some(serde_json::from_value(settings).unwrap());
+            let clone = client.create(wish).await.unwrap().clone;
+            let browser = client_of(&clone);
+            browser.navigate(&go("/settings")).await.unwrap();
+            let expression =
+                "[navigator.languages.join(), innerWidth, /Headless/.test(navigator.userAgent)].join()";
+            let seen = Evaluate { expression: expression.into(), ..Evaluate::default() };
+            assert_eq!(browser.evaluate(&seen).await.unwrap().value, "de,900,false");
+            for _ in 0..2 {
+                browser.open_tab(&NewTab::default()).await.unwrap();
+            }
+            let error = browser.open_tab(&NewTab::default()).await.unwrap_err().to_string();
+            assert!(error.contains("limit of 3 open tabs"), "{error}");
+
+            let file = browser.put_file("Größe.txt", "hello".into()).await.unwrap();
+            let input = Evaluate {
+                expression: "document.body.innerHTML = '<input type=file>'".into(),
+                ..Evaluate::default()
+            };
+            browser.evaluate(&input).await.unwrap();
+            let selector = Some("input".to_owned());
+            browser.upload(&Upload { selector, files: vec![file.path], ..Upload::default() }).await.unwrap();
+            let read = "document.querySelector('input').files[0].text()".to_owned();
+            let read = Evaluate { expression: read, ..Evaluate::default() };
+            assert_eq!(browser.evaluate(&read).await.unwrap().value, "hello");
+
+            let mut bad = create("bad");
+            let settings = serde_json::json!({ "chromium_args": ["--remote-debugging-port=1"] });
+            bad.browser = Some(serde_json::from_value(settings).unwrap());
+            let error = client.create(bad).await.unwrap_err().to_string();
+            assert!(error.contains("browser.chromium_args"), "{error}");
+            destroy(&client, &clone).await;
+            until_empty(&daemon).await;
             daemon.stop().await;
         });
     });

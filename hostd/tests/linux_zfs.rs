@@ -290,6 +290,7 @@ fn parts(rig: &Rig) -> (LinuxHost, Zfs, CloneSpec) {
         limits: Limits { disk_bytes: Some(64 << 20), ..Limits::default() },
         deadline: Duration::from_secs(3600),
         secret: None,
+        browser: Default::default(),
         warm_up: false,
     };
     (LinuxHost::open(&config, &pool).unwrap(), zfs, spec)

@@ -3,10 +3,13 @@
 
 mod rig;
 
-use hostd::api::{CloneState, CreateParams, CreateResult, ErrorCode, Flavor, Launch, Limits, RpcError};
+use hostd::api::{
+    BrowserSettings, CloneState, CreateParams, CreateResult, ErrorCode, Flavor, Launch, Limits, RpcError,
+};
 use hostd::config::Config;
 use hostd::host::fake::{Fault, FaultKind, HostCall, When};
 use rig::{Rig, caller, operator, params, request, slot};
+use serde_json::json;
 use std::time::Duration;
 
 /// A rig with a warm pool of this size, filled.
@@ -448,6 +451,34 @@ fn another_snapshot_is_an_ordinary_create() {
         let made = ask(&rig, wanted).await.unwrap();
         assert_eq!((launch(&made), made.clone.snapshot.unwrap().as_str()), (Launch::Cold, "v2"));
         assert_eq!(rig.members().len(), 1);
+    });
+}
+
+#[test]
+fn other_browser_settings_are_an_ordinary_create() {
+    on_paused_time(async {
+        let rig = with_pool(2, |config| config.browser.languages = vec!["de".into()]).await;
+        let settings = |value| serde_json::from_value::<BrowserSettings>(value).unwrap();
+        // Settings that are in effect anyway, also those of browserd itself, do not matter.
+        let mut wish = request("same");
+        wish.browser = Some(settings(json!({ "languages": ["de"], "max_tabs": 32 })));
+        assert_eq!(launch(&ask(&rig, wish).await.unwrap()), Launch::Warm);
+        let mut wish = request("other");
+        wish.browser = Some(settings(json!({ "languages": ["en-US"] })));
+        assert_eq!(launch(&ask(&rig, wish.clone()).await.unwrap()), Launch::Cold);
+        assert_eq!(rig.members().len(), 1);
+
+        // The same request again is the same clone; with other settings it is refused.
+        assert_eq!(launch(&ask(&rig, wish.clone()).await.unwrap()), Launch::Cold);
+        wish.browser = None;
+        ask(&rig, wish.clone()).await.unwrap();
+        wish.browser = Some(settings(json!({ "languages": ["fr"] })));
+        assert_eq!(ask(&rig, wish).await.unwrap_err().code(), ErrorCode::RequestConflict);
+        let mut wish = request("bad");
+        wish.browser = Some(settings(json!({ "chromium_args": ["--no-sandbox"] })));
+        let error = ask(&rig, wish).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidParams);
+        assert!(error.message.starts_with("browser.chromium_args: --no-sandbox"), "{error}");
     });
 }
 

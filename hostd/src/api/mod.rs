@@ -14,6 +14,7 @@ pub mod results;
 pub mod secret;
 pub mod status;
 
+pub use browser_settings::{BrowserSettings, UserAgentPolicy};
 pub use clone::{CloneInfo, CloneState, Launch, StageTiming};
 pub use error::{ErrorCode, ErrorData, RpcError};
 pub use ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};

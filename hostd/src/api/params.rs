@@ -2,6 +2,7 @@
 
 use super::ids::{CloneId, CloneName, ProgressToken, RequestId, SnapshotName, Tenant};
 use super::limits::Limits;
+use browser_settings::BrowserSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,10 @@ pub struct CreateParams {
     /// Limits of the clone, each at most the configured one; default: as configured.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object")]
     pub limits: Option<Limits>,
+    /// Settings of the clone's browser; default: as configured. A clone with other settings than the configured ones is never
+    /// one of the warm pool.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object")]
+    pub browser: Option<BrowserSettings>,
     /// Request progress notifications with this token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress_token: Option<ProgressToken>,
@@ -47,6 +52,7 @@ impl CreateParams {
             snapshot: None,
             deadline_seconds: None,
             limits: None,
+            browser: None,
             progress_token: None,
         }
     }

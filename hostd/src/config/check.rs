@@ -144,6 +144,9 @@ impl Config {
             }
         }
 
+        for (key, what) in self.browser_problems() {
+            wrong(&key, what);
+        }
         if self.access.is_empty() {
             wrong(
                 "access",

@@ -2,6 +2,7 @@
 //!
 //! The types are the only description; the crate `settings` makes the rest from them.
 
+mod browser;
 mod check;
 mod clone_limits;
 mod egress;
@@ -11,6 +12,7 @@ mod service;
 mod trust;
 mod types;
 
+pub use browser::{BrowserConfig, SnapshotBrowser};
 pub use clone_limits::CloneLimits;
 pub use egress::{EgressConfig, ProbeTarget, Resolver};
 pub use hosts::{

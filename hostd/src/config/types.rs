@@ -1,5 +1,6 @@
 //! The configuration as a whole, its paths, and the types that several sections use.
 
+use super::browser::{BrowserConfig, SnapshotBrowser};
 use super::clone_limits::CloneLimits;
 use super::egress::EgressConfig;
 use super::hosts::{FreebsdConfig, HostConfig, LinuxConfig};
@@ -32,6 +33,10 @@ pub struct Config {
     pub lifecycle: LifecycleConfig,
     /// Resource limits of one clone. A request may ask for less; one that asks for more is refused.
     pub clone_limits: CloneLimits,
+    /// Settings of the clones' browsers. A request may have its own. Needs browserd in the clones.
+    pub browser: BrowserConfig,
+    /// Settings of the browsers of clones that are made from one snapshot of the template, instead of those of `[browser]`.
+    pub browser_snapshots: Vec<SnapshotBrowser>,
     /// Limits for callers of the daemon.
     pub server: ServerConfig,
     /// The log.
@@ -62,6 +67,8 @@ impl Config {
             freebsd: FreebsdConfig::default(),
             lifecycle: LifecycleConfig::default(),
             clone_limits: CloneLimits::default(),
+            browser: BrowserConfig::default(),
+            browser_snapshots: Vec::new(),
             server: ServerConfig::default(),
             log: LogConfig::default(),
             metrics: MetricsConfig::default(),

@@ -18,7 +18,7 @@ pub mod zfs;
 
 pub use native::{helper, templates};
 
-use crate::api::{CloneId, CloneSecret, EgressHealth, Finding, Limits, SnapshotName};
+use crate::api::{BrowserSettings, CloneId, CloneSecret, EgressHealth, Finding, Limits, SnapshotName};
 use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -87,6 +87,8 @@ pub struct CloneSpec {
     pub snapshot: SnapshotName,
     /// Its limits.
     pub limits: Limits,
+    /// The settings of its browser that differ from browserd's own.
+    pub browser: BrowserSettings,
     /// When it has to be gone, as time since boot.
     pub deadline: Duration,
     /// What its browser service requires of callers.

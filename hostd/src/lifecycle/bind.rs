@@ -76,6 +76,7 @@ impl<H: Host> Parts<H> {
         let broken = matches!(state.assessed.get(&record.slot), Some((CloneState::Broken, _)));
         template == now
             && record.snapshot == request.snapshot
+            && record.browser == request.browser
             && request.requested.is_none_or(|slot| slot == record.slot)
             && self.host.host.can_change_limits(&record.limits, &request.limits)
             && in_time

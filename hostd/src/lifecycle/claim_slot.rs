@@ -7,7 +7,8 @@ use super::slot_task::{CreateOutcome, SlotWorker};
 use super::step::Step;
 use super::teardown::TeardownEnd;
 use crate::api::{
-    CloneId, CloneSecret, ErrorCode, Launch, Limits, RequestId, RpcError, SnapshotName, Tenant,
+    BrowserSettings, CloneId, CloneSecret, ErrorCode, Launch, Limits, RequestId, RpcError, SnapshotName,
+    Tenant,
 };
 use crate::clock::Moment;
 use crate::host::Host;
@@ -25,6 +26,7 @@ pub(super) struct CloneRequest {
     pub(super) owner_uid: Option<u32>,
     pub(super) snapshot: SnapshotName,
     pub(super) limits: Limits,
+    pub(super) browser: BrowserSettings,
     pub(super) lease: Duration,
     /// The slot that the caller named.
     pub(super) requested: Option<Slot>,
@@ -45,6 +47,7 @@ impl CloneRequest {
             owner_uid: self.owner_uid,
             snapshot: self.snapshot.clone(),
             limits: self.limits,
+            browser: self.browser.clone(),
             created: now.stamp(),
             deadline: now.stamp_in(self.lease),
             pool: self.pool,

@@ -10,7 +10,10 @@ use super::progress::ProgressSink;
 use super::registry::{NoSlot, RegistryState};
 use super::slot_task::{CreateOutcome, SlotMessage, SlotReply, SlotWorker};
 use super::warm_pool::Draw;
-use crate::api::{CloneState, CreateParams, CreateResult, ErrorCode, RequestId, RpcError, SnapshotName};
+use crate::api::{
+    BrowserSettings, CloneState, CreateParams, CreateResult, ErrorCode, RequestId, RpcError, SnapshotName,
+};
+use crate::config::Config;
 use crate::host::Host;
 use crate::record::{Phase, Record};
 use crate::slot::Slot;
@@ -64,12 +67,15 @@ impl<H: Host> Parts<H> {
         let _serving = self.warm_pool.serving();
         let requested = self.requested_slot(&params)?;
         let lease = self.config.lifecycle.lease(params.deadline_seconds)?;
+        let snapshot = self.requested_snapshot(&params);
+        let browser = requested_browser(&self.config, &snapshot, &params)?;
         let request = CloneRequest {
             request_id: Some(params.request_id.clone()),
             tenant: params.tenant.clone(),
             owner_uid: caller.uid,
-            snapshot: self.requested_snapshot(&params),
+            snapshot,
             limits: self.config.clone_limits.grant(params.limits.as_ref())?,
+            browser,
             lease,
             requested,
             pool: false,
@@ -228,6 +234,19 @@ impl From<NoSlot> for NotYet {
     }
 }
 
+/// The settings of the browser of a request's clone.
+fn requested_browser(
+    config: &Config,
+    snapshot: &SnapshotName,
+    params: &CreateParams,
+) -> Result<BrowserSettings, RpcError> {
+    if let Some((name, why)) = params.browser.as_ref().and_then(BrowserSettings::problem) {
+        let hint = "leave it out for the configured setting";
+        return Err(RpcError::new(ErrorCode::InvalidParams, format!("browser.{name}: {why}"), hint));
+    }
+    Ok(config.browser_settings(snapshot, params.browser.as_ref()))
+}
+
 fn created(reply: SlotReply) -> Result<CreateOutcome, RpcError> {
     match reply {
         SlotReply::Created(result) => result,
@@ -251,7 +270,10 @@ impl<H: Host> SlotWorker<H> {
         let other_snapshot = params.snapshot.as_ref().is_some_and(|snapshot| *snapshot != record.snapshot);
         let other_name = params.name.as_ref().is_some_and(|name| *name != self.names.name);
         let other_limits = params.limits.is_some_and(|limits| !limits.agree_with(&record.limits));
-        if record.was_ready() && (other_tenant || other_snapshot || other_name || other_limits) {
+        let other_browser =
+            params.browser.as_ref().is_some_and(|browser| !browser.agree_with(&record.browser));
+        let other = other_tenant || other_snapshot || other_name || other_limits || other_browser;
+        if record.was_ready() && other {
             return Err(RpcError::new(
                 ErrorCode::RequestConflict,
                 format!("request {} was made with other parameters", params.request_id),

@@ -190,6 +190,7 @@ impl<H: Host> SlotWorker<H> {
             owner_uid: None,
             snapshot: self.parts.config.host.snapshot.clone(),
             limits: Limits::default(),
+            browser: Default::default(),
             created: now.clone(),
             deadline: now,
             pool: false,

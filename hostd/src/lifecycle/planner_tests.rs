@@ -84,6 +84,7 @@ impl Host {
             owner_uid: Some(7),
             snapshot: snapshot(),
             limits: limits(),
+            browser: Default::default(),
             created,
             deadline,
             pool: false,
@@ -539,6 +540,7 @@ fn with_member() -> Host {
         snapshot: snapshot(),
         template: Some("v1".into()),
         limits: limits(),
+        browser: Default::default(),
         flavors: vec![Flavor::Ready],
         size: 1,
     });

@@ -190,6 +190,7 @@ impl<H: Host> Parts<H> {
             snapshot: self.config.host.snapshot.clone(),
             template: self.warm_pool.lock().template.clone(),
             limits: self.config.clone_limits.all(),
+            browser: self.config.browser_settings(&self.config.host.snapshot, None),
             flavors: config.flavors.clone(),
             size: usize::from(config.size),
         })
@@ -316,6 +317,7 @@ impl<H: Host> Parts<H> {
             request_id: None,
             tenant: None,
             owner_uid: None,
+            browser: self.config.browser_settings(&snapshot, None),
             snapshot,
             limits: self.config.clone_limits.all(),
             lease: Duration::from_secs(self.config.pool.max_age_seconds),

@@ -1,7 +1,7 @@
 //! What the warm pool shall be, and why a member is drained. A part of the pure [`super::planner`].
 
 use super::planner::Facts;
-use crate::api::{Flavor, Limits, SnapshotName};
+use crate::api::{BrowserSettings, Flavor, Limits, SnapshotName};
 use crate::record::Record;
 
 /// What the members of the warm pool shall be.
@@ -13,6 +13,8 @@ pub struct WarmPoolTarget {
     pub template: Option<String>,
     /// Their limits.
     pub limits: Limits,
+    /// The settings of their browsers.
+    pub browser: BrowserSettings,
     /// The flavours.
     pub flavors: Vec<Flavor>,
     /// How many of each.
@@ -30,6 +32,7 @@ pub(super) fn why_not_wanted(
     let same = |other: &&Record| other.pooled() == Some(flavor) && other.slot < record.slot;
     if record.snapshot != target.snapshot
         || record.limits != target.limits
+        || record.browser != target.browser
         || !target.flavors.contains(&flavor)
     {
         return Some("it was made for another configuration".into());

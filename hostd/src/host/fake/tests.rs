@@ -32,6 +32,7 @@ fn spec() -> CloneSpec {
         deadline: Duration::from_secs(3600),
         secret: None,
         warm_up: false,
+        browser: Default::default(),
     }
 }
 

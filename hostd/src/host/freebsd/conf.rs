@@ -138,7 +138,9 @@ fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Clone
 
 fn rc_conf(slots: &Slots, spec: &CloneSpec, style: &CloneSettings) -> String {
     let SlotNames { name, epair_clone: interface, ip, .. } = &spec.names;
-    let flags = if spec.warm_up { "--warm-up" } else { "" };
+    // Words of one variable: no setting contains a blank or a character that a shell interprets.
+    let warm_up = spec.warm_up.then(|| "--warm-up".to_owned());
+    let flags = warm_up.into_iter().chain(spec.browser.arguments()).collect::<Vec<_>>().join(" ");
     let prefix = slots.subnet().prefix_len();
     format!(
         "# Written by hostd for {name}; the template's is not used.\n\
@@ -166,6 +168,7 @@ fn resolv_conf(style: &CloneSettings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::BrowserSettings;
     use crate::config::PoolConfig;
     use crate::slot::Slot;
 
@@ -235,6 +238,7 @@ mod tests {
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
+            browser: Default::default(),
             deadline: std::time::Duration::from_secs(3600),
             secret: None,
             warm_up: false,
@@ -243,8 +247,16 @@ mod tests {
         for line in ["browserd_listen=\"10.87.64.16:8080\"", "ifconfig_e0b_bt001=\"inet 10.87.64.16/22\""] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in {text}");
         }
-        let ahead = rc_conf(&slots, &CloneSpec { warm_up: true, ..spec }, &style());
+        let ahead_spec = CloneSpec { warm_up: true, ..spec };
+        let ahead = rc_conf(&slots, &ahead_spec, &style());
         assert!(ahead.contains("browserd_flags=\"--warm-up\"") && !text.contains("--warm-up"), "{ahead}");
+        let browser = BrowserSettings {
+            languages: Some(vec!["de".into(), "en".into()]),
+            max_tabs: Some(4),
+            ..BrowserSettings::default()
+        };
+        let set = rc_conf(&slots, &CloneSpec { browser, ..ahead_spec }, &style());
+        assert!(set.contains("browserd_flags=\"--warm-up --max-tabs=4 --languages=de,en\""), "{set}");
         assert_eq!(resolv_conf(&style()), "nameserver 192.168.72.1\n");
         let none = CloneSettings { resolver: None, ..style() };
         assert!(resolv_conf(&none).starts_with('#'));

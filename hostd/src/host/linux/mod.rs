@@ -209,6 +209,7 @@ impl LinuxHostState {
             limits: spec.limits,
             isolated_mounts: self.mount_isolation.is_some(),
             warm_up: spec.warm_up,
+            settings: spec.browser.clone(),
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
             resolver: self.egress.resolver(),

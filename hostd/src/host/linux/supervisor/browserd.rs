@@ -88,6 +88,7 @@ pub(super) fn start(
         format!("--data-dir={DATA}"),
         format!("--secret-fd={SECRET}"),
     ];
+    arguments.extend(orders.settings.arguments());
     if orders.warm_up {
         arguments.push("--warm-up".into());
     }

@@ -15,7 +15,7 @@ mod service;
 pub(super) use output::{last_lines, printable};
 
 use super::jail::{self, deadline::DeadlineTimer, lock::SupervisorLock};
-use crate::api::{CloneId, CloneSecret, Limits};
+use crate::api::{BrowserSettings, CloneId, CloneSecret, Limits};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use output::OutputLog;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,10 @@ pub(super) struct Orders {
     // Not in the orders of supervisors that an earlier version started; they go on after an update.
     #[serde(default)]
     pub(super) warm_up: bool,
+    /// Settings for browserd.
+    // The same as for `warm_up`.
+    #[serde(default)]
+    pub(super) settings: BrowserSettings,
     /// The browser's executable.
     pub(super) browser: PathBuf,
     /// browserd's executable and the address it listens on, if there is one.

@@ -44,5 +44,6 @@ fn spec() -> CloneSpec {
         deadline: Duration::from_secs(3600),
         secret: None,
         warm_up: false,
+        browser: Default::default(),
     }
 }
