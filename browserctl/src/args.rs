@@ -68,9 +68,9 @@ pub(crate) struct Globals {
 
     /// The control plane's HTTP address, such as http://127.0.0.1:9480; the key is read from BROWSERCTL_KEY or --key-file
     #[arg(long, global = true, env = "BROWSERCTL_URL", hide_env_values = true, value_name = "URL")]
-    pub(crate) url: Option<String>,
+    pub(crate) server: Option<String>,
 
-    /// A file with the key for --url
+    /// A file with the key for --server
     #[arg(long, global = true, env = "BROWSERCTL_KEY_FILE", hide_env_values = true, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
 

@@ -20,7 +20,7 @@ const FOLLOW: Duration = Duration::from_secs(1);
 async fn page(remote: &Remote, after: i64, of: Option<&str>) -> Result<(Vec<Value>, i64), Failure> {
     let mut path = format!("/v1/audit?after={after}&limit={PAGE}");
     if let Some(session) = of {
-        path.push_str(&format!("&session={}", encode(session)));
+        path.push_str(&format!("&session_id={}", encode(session)));
     }
     let mut answer: Value = remote.client().get(&path).await?;
     let rows = match answer["rows"].take() {

@@ -2,7 +2,7 @@
 
 use crate::output::{CommandOutput, Failure, Output};
 use crate::remote::Remote;
-use controlplane::time::{Millis, now};
+use controlplane::client::ClientError;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::os::unix::fs::FileTypeExt;
@@ -113,6 +113,10 @@ async fn service(remote: &Remote, findings: &mut Vec<Finding>) {
     }
     match client.get::<Value>("/v1/status").await {
         Ok(status) => findings.extend(judge(&status)),
+        Err(ClientError::Api(error)) if error.code == "forbidden" => {
+            let message = "the state of the service is shown only with the scope admin";
+            findings.push(warn("service", message, "run browserctl doctor as root"));
+        }
         Err(error) => {
             let failure = Failure::from(error);
             findings.push(bad("service", failure.detail().message.clone(), &failure.detail().hint));
@@ -122,33 +126,54 @@ async fn service(remote: &Remote, findings: &mut Vec<Finding>) {
 
 /// What the service's state means.
 fn judge(status: &Value) -> Vec<Finding> {
-    let mut findings = Vec::new();
     let (here, there) = (env!("CARGO_PKG_VERSION"), status["version"].as_str().unwrap_or_default());
-    findings.push(match here == there {
+    let mut findings = vec![match here == there {
         true => good("version", format!("controlplane {there} answers")),
         false => warn(
             "version",
             format!("the service is {there}, browserctl is {here}"),
             "install both of the same version",
         ),
-    });
-    if let Some(at) = status["now"].as_i64().or_else(|| status["now_ms"].as_i64()) {
-        findings.push(clock(at));
+    }];
+    if let Some(started) = status["started_at"].as_str() {
+        findings.extend(clock(started));
+    }
+    for (part, state) in status["checks"].as_object().into_iter().flatten() {
+        let state = state.as_str().unwrap_or_default();
+        findings.push(match state {
+            "ok" => good(part, "ok"),
+            problem => bad(part, problem, fix(part)),
+        });
     }
     findings
 }
 
-/// A clock that is wrong makes deadlines and the audit log wrong.
-fn clock(at: Millis) -> Finding {
-    let apart = (now() - at).abs();
-    match apart < 5000 {
-        true => good("clock", "the clocks of the service and of this program agree"),
-        false => warn(
+/// What to do about a part that the service needs.
+fn fix(part: &str) -> &'static str {
+    match part {
+        "store" => {
+            "check that the database runs (store.url), and that its disk is neither full nor read-only"
+        }
+        "audit" => "check the database and its disk: nothing is done until the audit log can be written",
+        "hostd" => "start hostd, and run hostctl doctor",
+        "recordings" => "free space in recording.folder, or raise recording.quota_bytes",
+        _ => "the log of the service says more",
+    }
+}
+
+/// A clock that is behind the service's start makes deadlines and the audit log wrong.
+fn clock(started: &str) -> Option<Finding> {
+    let started = humantime::parse_rfc3339(started).ok()?;
+    let behind =
+        started.duration_since(std::time::SystemTime::now()).ok().filter(|behind| behind.as_secs() > 1);
+    Some(match behind {
+        None => good("clock", "the clock is after the start of the service"),
+        Some(behind) => warn(
             "clock",
-            format!("the clocks differ by {} s", apart / 1000),
+            format!("the service started {} s in the future of this clock", behind.as_secs()),
             "let NTP set the clocks of both machines",
         ),
-    }
+    })
 }
 
 /// One line for each check, followed by what to do.
@@ -169,4 +194,27 @@ fn lines(output: &Output, findings: &[Finding]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_that_fails_says_what_to_do() {
+        let status = json!({
+            "version": "0.0.0", "started_at": "2999-01-01T00:00:00Z",
+            "checks": {"audit": "ok", "hostd": "hostd does not answer", "new": "broken"},
+        });
+        let findings = judge(&status);
+        let of = |check: &str| findings.iter().find(|finding| finding.check == check).expect("a finding");
+        assert_eq!(of("version").severity, Severity::Warning);
+        assert_eq!(of("clock").severity, Severity::Warning);
+        assert_eq!((of("audit").severity, of("audit").fix.as_str()), (Severity::Ok, ""));
+        assert_eq!(of("hostd").severity, Severity::Error);
+        assert!(of("hostd").fix.contains("hostctl doctor"));
+        for finding in &findings {
+            assert_eq!(finding.severity == Severity::Ok, finding.fix.is_empty(), "{finding:?}");
+        }
+    }
 }

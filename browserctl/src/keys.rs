@@ -17,7 +17,7 @@ pub(crate) async fn issue(remote: &Remote, args: IssueArgs) -> Result<CommandOut
         body.insert("scopes".into(), args.scopes.into());
     }
     if let Some(expires) = args.expires {
-        body.insert("expires_seconds".into(), expires.as_secs().into());
+        body.insert("expires_in_seconds".into(), expires.as_secs().into());
     }
     let body = Bytes::from(Value::Object(body).to_string());
     let issued: Value = remote.client().json(Method::POST, "/v1/keys", Some(body)).await?;

@@ -7,7 +7,6 @@
 mod args;
 mod audit;
 mod doctor;
-mod export;
 mod generate;
 mod keys;
 mod mcp;

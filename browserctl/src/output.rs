@@ -94,7 +94,7 @@ impl From<ClientError> for Failure {
                     .hint("join the group that owns the socket and log in again; browserctl doctor checks more")
             }
             ClientError::Connect { .. } => Failure::local(Exit::NotReady, "unreachable", message)
-                .hint("start the service controlplane; --socket or --url name another one, browserctl doctor checks more")
+                .hint("start the service controlplane; --socket or --server name another one, browserctl doctor checks more")
                 .retryable(),
             ClientError::Closed(_) => Failure::local(Exit::NotReady, "disconnected", message)
                 .hint("the service was stopped or restarted; what was called may have been done: look, then repeat it")

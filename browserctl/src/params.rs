@@ -144,6 +144,11 @@ impl Param {
         name.replace('_', "-")
     }
 
+    /// The argument's id. Options of the program have ids of their own, such as `url`.
+    pub(crate) fn id(&self) -> String {
+        format!("parameter {}", self.name)
+    }
+
     /// As an option.
     pub(crate) fn option(&self) -> Arg {
         self.typed().long(self.long()).required(self.required)
@@ -155,7 +160,7 @@ impl Param {
     }
 
     fn typed(&self) -> Arg {
-        let arg = Arg::new(self.name.clone()).help(self.help.clone());
+        let arg = Arg::new(self.id()).help(self.help.clone());
         let text = || ValueParser::string();
         match &self.kind {
             Kind::Flag => arg.action(ArgAction::SetTrue),
@@ -189,7 +194,8 @@ impl Param {
 
     /// The value that was given, if one was.
     pub(crate) fn value(&self, given: &ArgMatches) -> Option<Value> {
-        let name = self.name.as_str();
+        let id = self.id();
+        let name = id.as_str();
         match &self.kind {
             Kind::Flag => given.get_flag(name).then_some(Value::Bool(true)),
             Kind::Text | Kind::Choice(_) => given.get_one::<String>(name).map(|text| json!(text)),

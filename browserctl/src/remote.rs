@@ -24,9 +24,9 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn new(globals: &Globals, matches: &ArgMatches) -> Result<Remote, Failure> {
         let explicit = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-        let client = match &globals.url {
+        let client = match &globals.server {
             // A flag wins over a variable.
-            Some(url) if explicit("url") || !explicit("socket") => {
+            Some(url) if explicit("server") || !explicit("socket") => {
                 Client::at_url(url, key(globals)?.as_deref())?
             }
             _ => {

@@ -30,8 +30,6 @@ const POSITIONALS: &[(&str, &[&str])] = &[
     ("click", &["PLACE?"]),
     ("hover", &["PLACE?"]),
     ("mouse_move", &["PLACE?"]),
-    ("mouse_down", &["PLACE?"]),
-    ("mouse_up", &["PLACE?"]),
     ("scroll", &["PLACE?"]),
     ("drag", &["from", "to"]),
     ("type", &["text", "PLACE?"]),
@@ -99,8 +97,9 @@ fn command(verb: &'static Verb) -> Command {
             };
             // The place can also be given by the options.
             let arg = Arg::new(PLACE).value_name(PLACE).help(help).allow_hyphen_values(true);
-            let options: Vec<&str> =
-                ["ref", "selector", "x"].into_iter().filter(|name| has(&all, name)).collect();
+            let covered = ["ref", "selector", "x"];
+            let options: Vec<String> =
+                all.iter().filter(|param| covered.contains(&param.name.as_str())).map(Param::id).collect();
             command = command.arg(match required {
                 true => arg.required(true),
                 false => arg.conflicts_with_all(options),
@@ -203,11 +202,11 @@ fn body(remote: &Remote, verb: &Verb, given: &ArgMatches) -> Result<Value, Failu
     }
     for param in &all {
         // Parameters that the place covers are no arguments.
-        if given.try_contains_id(&param.name).is_err() {
+        if given.try_contains_id(&param.id()).is_err() {
             continue;
         }
         if param.kind == Kind::Files {
-            let files = given.get_many::<PathBuf>(&param.name).into_iter().flatten();
+            let files = given.get_many::<PathBuf>(&param.id()).into_iter().flatten();
             let files = files.map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
             if !files.is_empty() {
                 body.insert(param.name.clone(), files.into());

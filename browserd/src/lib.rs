@@ -15,6 +15,7 @@ pub mod client;
 mod config;
 mod presentation;
 mod program;
+mod protocol;
 mod secret;
 mod server;
 mod sys;

@@ -139,3 +139,106 @@ async fn raw_clients_are_isolated_and_limited() {
     assert_eq!(browserd.health()["restarts"], 0);
     assert_eq!(browserd.get("/devtools/browser/wrong").0, 404);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chrome_remote_interface_and_chromedriver_discover_targets() {
+    run_client("discovery.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn discovery_is_that_of_chromiums_port() {
+    let browserd = Browserd::ready(&["--max-tabs", "3"]);
+    let url = browserd.url();
+    for path in ["/json", "/json/", "/json/list", "/json/list/"] {
+        let (status, list) = browserd.get(path);
+        assert_eq!((status, list.as_array().map(Vec::len)), (200, Some(1)), "{path}: {list}");
+    }
+    let first = browserd.get("/json").1[0].clone();
+    assert_eq!((&first["type"], &first["url"]), (&json!("page"), &json!("about:blank")));
+    let id = first["id"].as_str().unwrap();
+    let socket = first["webSocketDebuggerUrl"].as_str().unwrap();
+    assert_eq!(socket, format!("{}/devtools/page/{id}", url.replace("http://", "ws://")));
+
+    // The WebSocket of a page: commands without a session are the page's, and dialogs are the client's.
+    let stream = tokio::net::TcpStream::connect(browserd.address).await.unwrap();
+    let mut page = RawClient(tokio_tungstenite::client_async(socket, stream).await.unwrap().0);
+    let answer =
+        page.call(json!({"id": 1, "method": "Runtime.evaluate", "params": {"expression": "1 + 1"}})).await;
+    assert_eq!(answer.unwrap()["result"]["result"]["value"], 2);
+    assert_eq!(
+        (&browserd.health()["raw_clients"], browserd.get("/v1/tabs").1["tabs"].as_array().unwrap().len()),
+        (&json!(1), 1)
+    );
+    page.call(json!({"id": 2, "method": "Page.enable"})).await.unwrap();
+    page.0
+        .send(Message::text(
+            json!({"id": 3, "method": "Runtime.evaluate", "params": {"expression": "confirm('x')"}})
+                .to_string(),
+        ))
+        .await
+        .unwrap();
+    loop {
+        let event = page.next().await.unwrap();
+        if event["method"] == "Page.javascriptDialogOpening" {
+            assert_eq!(event.get("sessionId"), None);
+            break;
+        }
+    }
+    page.call(json!({"id": 4, "method": "Page.handleJavaScriptDialog", "params": {"accept": true}}))
+        .await
+        .unwrap();
+
+    // New tabs, with the address as query; what the API refuses is refused here too.
+    let put = |path: &str| {
+        browserd.request("PUT", path, &[("host", "127.0.0.1"), ("authorization", &browserd.bearer())], "")
+    };
+    let (status, opened) = put("/json/new?about:blank%23two");
+    assert_eq!((status, &opened["url"]), (200, &json!("about:blank#two")));
+    assert_eq!(put("/json/new?file:///etc/passwd").0, 400);
+    assert_eq!(browserd.get("/json/new").0, 200, "old tools use GET");
+    let (status, refused) = put("/json/new");
+    assert_eq!((status, &refused["error"]["code"]), (429, &json!("too_many_tabs")));
+    let opened = opened["id"].as_str().unwrap();
+    assert_eq!(put(&format!("/json/activate/{opened}")).0, 200);
+    assert_eq!(put(&format!("/json/close/{opened}")).0, 200);
+    for unknown in
+        ["/json/close/nothing", "/json/activate/nothing", "/devtools/page/nothing", "/json/other", "/jsonx"]
+    {
+        assert_eq!(browserd.get(unknown).0, 404, "{unknown}");
+    }
+    let (status, protocol) = browserd.get("/json/protocol");
+    assert_eq!((status, protocol["version"]["major"].as_str()), (200, Some("1")));
+    assert!(protocol["domains"].as_array().unwrap().len() > 40);
+
+    // A page that is closed disconnects its client.
+    assert_eq!(put(&format!("/json/close/{id}")).0, 200);
+    while page.next().await.is_some() {}
+    wait("the client to be disconnected", || (browserd.health()["raw_clients"] == 0).then_some(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tab_above_the_limit_is_refused_with_the_limit() {
+    let browserd = Browserd::ready(&[]);
+    let mut client = RawClient::connect(&browserd).await;
+    // All at once, as a client with many tasks does.
+    for id in 1..=40 {
+        let create = json!({"id": id, "method": "Target.createTarget", "params": {"url": "about:blank"}});
+        client.0.send(Message::text(create.to_string())).await.unwrap();
+    }
+    let (mut created, mut refused) = (0, 0);
+    while created + refused < 40 {
+        let answer = client.next().await.unwrap();
+        if answer["result"]["targetId"].is_string() {
+            created += 1;
+        } else if answer["id"].is_u64() {
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains("limit of 32 open tabs"), "{answer}");
+            refused += 1;
+        }
+    }
+    // One tab was open before.
+    assert_eq!((created, refused), (31, 9));
+    assert_eq!(browserd.get("/v1/tabs").1["tabs"].as_array().unwrap().len(), 32);
+    let events = browserd.post("/v1/events", json!({"max": 500})).1;
+    assert!(!events.to_string().contains("tab_refused"), "none was opened and closed again: {events}");
+}

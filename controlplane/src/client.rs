@@ -165,6 +165,16 @@ impl Client {
         }
     }
 
+    /// GET a long document, which arrives in parts.
+    pub async fn stream(&self, path: &str) -> Result<Parts, ClientError> {
+        let answer = self.send(Method::GET, path, None).await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(Parts(answer.into_body()));
+        }
+        Err(refusal(status, &answer.into_body().collect().await.map_err(closed)?.to_bytes()))
+    }
+
     async fn send(
         &self,
         method: Method,
@@ -189,6 +199,22 @@ impl Client {
                     .await
             }
         }
+    }
+}
+
+/// A document that arrives in parts.
+#[derive(Debug)]
+pub struct Parts(Incoming);
+
+impl Parts {
+    /// The next part; `None` at the end of the document.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        while let Some(frame) = self.0.frame().await {
+            if let Ok(bytes) = frame.map_err(closed)?.into_data() {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::args::CreateArgs;
 use crate::output::{CommandOutput, Failure, Output};
 use crate::progress::Steps;
 use crate::remote::Remote;
-use hostd::api::{CloneInfo, CreateParams, CreateResult, Limits, RequestId, StageTiming};
+use hostd::api::{Callers, CloneInfo, CreateParams, CreateResult, Limits, RequestId, StageTiming};
 use hostd::client::ClientError;
 use std::fmt::Write;
 use terminal::text::{Table, Tone, ago, clean, seconds};
@@ -82,6 +82,7 @@ fn describe(result: &CreateResult) -> String {
     if let Some(endpoint) = &clone.cdp_endpoint {
         line("raw CDP", endpoint);
     }
+    line("callers", &callers(&result.callers));
     if let Some(left) = clone.deadline_seconds_left {
         let at = clone.deadline_at.as_deref().unwrap_or("unknown");
         line("deadline", &format!("in {} ({at})", ago(left)));
@@ -91,6 +92,31 @@ fn describe(result: &CreateResult) -> String {
     }
     if let Some(problem) = &clone.problem {
         line("problem", problem);
+    }
+    text
+}
+
+/// Who may connect to the endpoint, as a sentence.
+fn callers(callers: &Callers) -> String {
+    let users: Vec<String> = callers
+        .users
+        .iter()
+        .map(|user| match user {
+            0 => "root".to_owned(),
+            user => format!("user {user}"),
+        })
+        .collect();
+    let mut text = match users.split_last() {
+        None => "nobody on this host".to_owned(),
+        Some((last, [])) => format!("{last} on this host"),
+        Some((last, others)) => format!("{} and {last} on this host", others.join(", ")),
+    };
+    if !callers.networks.is_empty() {
+        text.push_str(&format!("; {}", callers.networks.join(", ")));
+    }
+    let own = nix::unistd::geteuid().as_raw();
+    if !callers.users.contains(&own) {
+        text.push_str(&format!("; not you, user {own} (egress.control_users)"));
     }
     text
 }

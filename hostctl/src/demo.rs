@@ -10,9 +10,9 @@ use serde_json::json;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
+use terminal::text::clean;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use terminal::text::clean;
 
 /// The page of `--serve`.
 const PAGE: &str = include_str!("demo.html");

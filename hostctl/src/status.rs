@@ -3,7 +3,7 @@
 use crate::args::CallArgs;
 use crate::output::{CommandOutput, Failure};
 use crate::remote::Remote;
-use hostd::api::{EgressHealth, StatusParams, StatusResult};
+use hostd::api::{StatusParams, StatusResult};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::io::Read;
@@ -37,12 +37,7 @@ fn describe(status: &StatusResult) -> String {
         line("made ahead", format!("{} of {wanted}, {} taken", pool.members.len(), pool.hits));
     }
     line("under way", format!("operations: {}, connections: {}", status.operations, status.connections));
-    let egress = match status.egress {
-        EgressHealth::Ok => "ok",
-        EgressHealth::TableMissing => "the table is missing: clones have no network",
-        EgressHealth::RulesMissing => "the rules are missing: the links of the clones are down",
-    };
-    line("egress", egress.to_owned());
+    line("egress", status.egress.problem().unwrap_or("ok").to_owned());
     for alarm in &status.alarms {
         line("alarm", alarm.clone());
     }

@@ -42,6 +42,8 @@ export interface CreateResult {
   renewed: boolean;
   /** The secret that the clone's browserd requires: `Authorization: Bearer SECRET`, or `/SECRET` before the path. The URL `cdp_endpoint` contains it; nothing else does. None for a clone without browserd. */
   secret?: CloneSecret;
+  /** Who may connect to the endpoint. The packet filter refuses everybody else. */
+  callers?: Callers;
 }
 
 /** One clone. */
@@ -107,6 +109,14 @@ export interface StageTiming {
 
 /** What a clone's browserd requires of its callers. */
 export type CloneSecret = string;
+
+/** Who may connect to a clone's endpoint. */
+export interface Callers {
+  /** User ids on the host itself. */
+  users: number[];
+  /** Addresses and networks of other machines and of containers. */
+  networks: string[];
+}
 
 /** Result of `browser-clone-destroy`. */
 export interface DestroyResult {

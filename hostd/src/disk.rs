@@ -1,8 +1,8 @@
-//! Rules that the audit log and the records share about files on a disk that may be full, read-only or tampered with.
+//! What the audit log and the records share about files on a disk that may be full or read-only.
 
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 /// Whether the disk is the problem: full, over quota, read-only or failing. hostd continues without such a disk, because
@@ -24,21 +24,4 @@ pub(crate) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
 /// Write a folder's entries to the disk.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// Refuse a file or folder that another user owns, or that others may write to.
-pub(crate) fn check_private(path: &Path, meta: &Metadata) -> io::Result<()> {
-    let refuse = |why: String| {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", path.display())))
-    };
-    let (owner, me) = (meta.uid(), nix::unistd::geteuid().as_raw());
-    // Others cannot replace or remove a file of ours in a folder with the sticky bit.
-    let sticky = meta.is_dir() && meta.mode() & 0o1000 != 0;
-    if owner != 0 && owner != me {
-        return refuse(format!("belongs to user {owner}: give it to root"));
-    }
-    if meta.mode() & 0o022 != 0 && !sticky {
-        return refuse("can be written by others: chmod go-w".to_owned());
-    }
-    Ok(())
 }

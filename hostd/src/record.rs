@@ -7,9 +7,10 @@ use crate::api::{
     CloneId, CloneSecret, Flavor, Launch, Limits, RequestId, SnapshotName, StageTiming, Tenant,
 };
 use crate::clock::Stamp;
-use crate::disk::{check_private, is_disk_failure, make_folder, sync_folder};
+use crate::disk::{is_disk_failure, make_folder, sync_folder};
 use crate::slot::{Slot, Slots};
 use serde::{Deserialize, Serialize};
+use settings::trusted_path::{self, ParentRule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
@@ -209,7 +210,7 @@ impl Store {
         let state = self.pool_file.parent().unwrap_or(Path::new("/"));
         make_folder(state, STATE_MODE)?;
         make_folder(&self.folder, 0o700)?;
-        check_private(&self.folder, &fs::metadata(&self.folder)?)?;
+        trusted_path::folder(&self.folder, ParentRule::Strict)?;
         if fs::read_to_string(&self.pool_file).is_ok_and(|before| before == self.fingerprint) {
             return Ok(());
         }
@@ -528,6 +529,12 @@ mod tests {
         fs::set_permissions(dir.path().join("records"), fs::Permissions::from_mode(0o770)).unwrap();
         let error = Store::open(dir.path(), &pool()).unwrap_err().to_string();
         assert!(error.contains("records") && error.contains("chmod go-w"), "{error}");
+        // Who can rename a folder on the way decides which records hostd finds.
+        let state = dir.path().join("open/state");
+        fs::create_dir_all(&state).unwrap();
+        fs::set_permissions(dir.path().join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Store::open(&state, &pool()).unwrap_err().to_string();
+        assert!(error.contains("open can be written by others"), "{error}");
     }
 
     #[test]

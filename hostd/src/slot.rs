@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// ZFS names have at most 255 bytes. Below the parent come the name of a clone or of storage moved aside, and a snapshot.
 const LONGEST_PARENT: usize = 120;
 
-/// The number of a slot, 1 to 999.
+/// The number of a slot, 1 to 999. The names of 0 belong to hostd itself: [`Slots::probe_names`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
 pub struct Slot(u16);
@@ -304,6 +304,12 @@ impl Slots {
             uid: self.uid_base + u32::from(slot.0),
             name,
         }
+    }
+
+    /// Names and addresses that no clone has: those before the first slot's. hostd uses them for a network of its own, to prove
+    /// that clones reach what they may.
+    pub fn probe_names(&self) -> SlotNames {
+        self.names(Slot(0))
     }
 
     /// The slot of a clone's name, if it is a configured slot.

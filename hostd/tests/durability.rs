@@ -4,7 +4,7 @@
 
 mod rig;
 
-use hostd::api::{CloneState, ErrorCode, ReapParams, Severity};
+use hostd::api::{CloneState, ErrorCode, Flavor, ReapParams, Severity};
 use hostd::clock::Clock;
 use hostd::host::HostErrorKind;
 use hostd::host::fake::{Fault, FaultKind, HostCall};
@@ -26,9 +26,9 @@ fn audit_phases(rig: &Rig) -> Vec<(String, String)> {
 
 /// A clone with a deadline of ten seconds.
 async fn short_lived(rig: &Rig, id: &str) -> hostd::api::CloneInfo {
-    let mut wish = request(id);
-    wish.deadline_seconds = Some(10);
-    rig.engine.create(&caller(1000), wish, None).await.unwrap().clone
+    let mut wanted = request(id);
+    wanted.deadline_seconds = Some(10);
+    rig.engine.create(&caller(1000), wanted, None).await.unwrap().clone
 }
 
 #[test]
@@ -145,6 +145,65 @@ fn a_deadline_holds_while_the_inventory_fails() {
         rig.engine.reconcile_now().await;
         assert_eq!(rig.states()[clone.name.as_str()], CloneState::Quarantined);
         assert_eq!(rig.states()[kept.name.as_str()], CloneState::Ready);
+    });
+}
+
+/// A jail ends at its deadline also when there is no hostd, so it must know the deadline of its record.
+#[test]
+fn every_jail_knows_the_deadline_of_its_record() {
+    on_paused_time(async {
+        for flavors in [vec![], vec![Flavor::Basic], vec![Flavor::Ready]] {
+            let mut rig = Rig::with(|config| {
+                config.pool.size = u16::from(!flavors.is_empty());
+                config.pool.flavors = flavors.clone();
+            })
+            .await;
+            rig.refill().await;
+            let agree = |rig: &Rig, context: &str| {
+                let now = rig.clock.now();
+                let deadlines = rig.host.deadlines();
+                for clone in rig.list().values() {
+                    let slot = rig.engine.slots().slot_of_name(clone.name.as_str()).unwrap();
+                    let left = deadlines[&slot].saturating_sub(now.mono).as_secs();
+                    assert_eq!(Some(left), clone.deadline_seconds_left, "{context}: {flavors:?} {clone:?}");
+                }
+                assert_eq!(deadlines.len(), rig.list().len(), "{context}");
+            };
+            agree(&rig, "members");
+            rig.clock.advance(Duration::from_secs(7));
+            let clone = short_lived(&rig, "short").await;
+            agree(&rig, "after a create");
+            rig.clock.advance(Duration::from_secs(3));
+            assert!(rig.create("short").await.unwrap().renewed);
+            agree(&rig, "after a renewal");
+
+            // A renewal that cannot be recorded, and one that the jail does not learn of, change nothing.
+            rig.clock.advance(Duration::from_secs(5));
+            rig.fail_record_writes();
+            assert_eq!(rig.create("short").await.unwrap_err().code(), ErrorCode::StateUnavailable);
+            rig.allow_record_writes();
+            agree(&rig, "after a renewal that was not recorded");
+            let kind = FaultKind::FailBefore(HostErrorKind::Failed);
+            rig.host.inject(Fault::once(HostCall::SetDeadline, kind));
+            rig.create("short").await.unwrap_err();
+            agree(&rig, "after a renewal that the jail did not learn of");
+
+            // A crash after the record of a bind was written, before the member was thawed.
+            if flavors == [Flavor::Ready] {
+                rig.refill().await;
+                rig.host.inject(Fault::once(HostCall::Thaw, FaultKind::Hang));
+                let engine = rig.engine.clone();
+                let bind =
+                    tokio::spawn(async move { engine.create(&caller(1000), request("bound"), None).await });
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                rig.restart().await;
+                bind.abort();
+                rig.engine.reconcile_now().await;
+                assert!(rig.create("bound").await.unwrap().renewed);
+                agree(&rig, "after a crash during a bind");
+            }
+            assert!(rig.destroy(&clone).await.unwrap().complete);
+        }
     });
 }
 

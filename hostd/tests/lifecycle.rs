@@ -207,16 +207,16 @@ fn a_lifetime_of_zero_or_above_the_configured_one_is_refused() {
             (u64::MAX, ErrorCode::LimitExceeded),
             (0, ErrorCode::InvalidParams),
         ] {
-            let mut wish = request("a");
-            wish.deadline_seconds = Some(seconds);
-            let error = rig.engine.create(&caller(1000), wish, None).await.unwrap_err();
+            let mut wanted = request("a");
+            wanted.deadline_seconds = Some(seconds);
+            let error = rig.engine.create(&caller(1000), wanted, None).await.unwrap_err();
             assert_eq!(error.code(), code, "{seconds}");
             assert!(error.message.contains(&format!("deadline_seconds: {seconds} ")), "{error}");
         }
         assert!(rig.list().is_empty());
-        let mut wish = request("a");
-        wish.deadline_seconds = Some(86_400);
-        let clone = rig.engine.create(&caller(1000), wish, None).await.unwrap().clone;
+        let mut wanted = request("a");
+        wanted.deadline_seconds = Some(86_400);
+        let clone = rig.engine.create(&caller(1000), wanted, None).await.unwrap().clone;
         assert_eq!(clone.deadline_seconds_left, Some(86_400));
     });
 }
@@ -275,9 +275,9 @@ fn limits_that_cannot_work_or_are_above_the_configured_ones_are_refused() {
                 "limits.cpu_percent: 201 is above clone_limits.cpu_percent, which is 200",
             ),
         ] {
-            let mut wish = request("a");
-            wish.limits = Some(limits);
-            let error = rig.engine.create(&caller(1000), wish, None).await.unwrap_err();
+            let mut wanted = request("a");
+            wanted.limits = Some(limits);
+            let error = rig.engine.create(&caller(1000), wanted, None).await.unwrap_err();
             assert_eq!(error.code(), code, "{error}");
             assert!(error.message.starts_with(field), "{error}");
         }
@@ -342,10 +342,10 @@ fn no_user_can_use_up_the_tenant_of_another() {
     on_paused_time(async {
         let rig = Rig::with(|config| config.server.max_clones_per_tenant = 1).await;
         let of_acme = |uid: u32, id: &str| {
-            let mut wish = request(id);
-            wish.tenant = Some("acme".parse().unwrap());
+            let mut wanted = request(id);
+            wanted.tenant = Some("acme".parse().unwrap());
             let rig = &rig;
-            async move { rig.engine.create(&caller(uid), wish, None).await }
+            async move { rig.engine.create(&caller(uid), wanted, None).await }
         };
         of_acme(1000, "a").await.unwrap();
         assert_eq!(of_acme(1000, "b").await.unwrap_err().code(), ErrorCode::TenantFull);
@@ -407,10 +407,10 @@ fn refusals_by_caps_say_when_to_retry() {
         })
         .await;
         let create = |id: &str, tenant: &str| {
-            let mut wish = request(id);
-            wish.tenant = Some(tenant.parse().unwrap());
+            let mut wanted = request(id);
+            wanted.tenant = Some(tenant.parse().unwrap());
             let engine = rig.engine.clone();
-            async move { engine.create(&caller(1000), wish, None).await }
+            async move { engine.create(&caller(1000), wanted, None).await }
         };
         create("a1", "a").await.unwrap();
         let second = create("a2", "a").await.unwrap().clone;
@@ -456,10 +456,10 @@ fn a_name_can_be_requested() {
     on_paused_time(async {
         let rig = Rig::new().await;
         let ask = |id: &str, name: &str| {
-            let mut wish = request(id);
-            wish.name = Some(name.parse().unwrap());
+            let mut wanted = request(id);
+            wanted.name = Some(name.parse().unwrap());
             let engine = rig.engine.clone();
-            async move { engine.create(&caller(1000), wish, None).await }
+            async move { engine.create(&caller(1000), wanted, None).await }
         };
         assert_eq!(ask("a", "browsertask004").await.unwrap().clone.name.as_str(), "browsertask004");
         assert_eq!(ask("b", "browsertask004").await.unwrap_err().code(), ErrorCode::NameTaken);
@@ -567,9 +567,9 @@ fn the_timer_reaps_a_clone_when_its_deadline_passes() {
         let rig = Rig::with(|config| config.lifecycle.reconcile_interval_ms = 3_600_000).await;
         let timers = tokio::spawn(rig.engine.clone().run_timers());
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let mut wish = request("short");
-        wish.deadline_seconds = Some(7);
-        rig.engine.create(&caller(1000), wish, None).await.unwrap();
+        let mut wanted = request("short");
+        wanted.deadline_seconds = Some(7);
+        rig.engine.create(&caller(1000), wanted, None).await.unwrap();
         for _ in 0..6 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             rig.clock.advance(Duration::from_secs(1));
@@ -653,9 +653,9 @@ fn without_firewall_rules_creates_are_refused_and_members_return_with_the_rules(
 fn a_missing_template_is_named_in_the_error() {
     on_paused_time(async {
         let rig = Rig::new().await;
-        let mut wish = request("a");
-        wish.snapshot = Some("v9".parse().unwrap());
-        let error = rig.engine.create(&caller(1000), wish, None).await.unwrap_err();
+        let mut wanted = request("a");
+        wanted.snapshot = Some("v9".parse().unwrap());
+        let error = rig.engine.create(&caller(1000), wanted, None).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::TemplateUnusable);
         assert!(error.to_string().contains("v9"), "{error}");
         assert!(rig.list().is_empty());
@@ -929,9 +929,9 @@ fn a_dry_run_explains_every_decision_and_changes_nothing() {
     on_paused_time(async {
         let rig = Rig::new().await;
         rig.create("stays").await.unwrap();
-        let mut wish = request("over");
-        wish.deadline_seconds = Some(10);
-        rig.engine.create(&caller(1000), wish, None).await.unwrap();
+        let mut wanted = request("over");
+        wanted.deadline_seconds = Some(10);
+        rig.engine.create(&caller(1000), wanted, None).await.unwrap();
         let gone = rig.create("gone").await.unwrap().clone;
         rig.destroy(&gone).await.unwrap();
         rig.host.plant_foreign(slot(5), Part::Storage);
@@ -962,9 +962,9 @@ fn reaping_by_name_concerns_that_clone_alone() {
     on_paused_time(async {
         let rig = Rig::new().await;
         for id in ["a", "b"] {
-            let mut wish = request(id);
-            wish.deadline_seconds = Some(10);
-            rig.engine.create(&caller(1000), wish, None).await.unwrap();
+            let mut wanted = request(id);
+            wanted.deadline_seconds = Some(10);
+            rig.engine.create(&caller(1000), wanted, None).await.unwrap();
         }
         rig.clock.advance(Duration::from_secs(11));
         let by_name = |name: &str| ReapParams { name: Some(name.parse().unwrap()), ..ReapParams::default() };

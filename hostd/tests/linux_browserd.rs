@@ -415,8 +415,8 @@ fn a_warm_browser_knows_of_nothing() {
             let daemon = home.start().await;
             let client = daemon.client().await;
             let run = async |browser: &Browserd, expression: String| {
-                let wish = Evaluate { expression, ..Evaluate::default() };
-                browser.evaluate(&wish).await.unwrap().value
+                let wanted = Evaluate { expression, ..Evaluate::default() };
+                browser.evaluate(&wanted).await.unwrap().value
             };
             for task in 0..4 {
                 until("the pool is full", async || {
@@ -439,7 +439,7 @@ fn a_warm_browser_knows_of_nothing() {
                 assert_eq!(browser.cookies().await.unwrap().cookies, []);
                 let files = home.path().join("clones").join(clone.name.as_str());
                 for earlier in 0..task {
-                    let found = lab::holding(&files, &format!("left-by-{earlier}-"));
+                    let found = lab::files_with(&files, &format!("left-by-{earlier}-"));
                     assert!(found.is_empty(), "task {task} finds what task {earlier} left: {found:?}");
                 }
                 browser.navigate(&go("/")).await.unwrap();
@@ -454,9 +454,44 @@ fn a_warm_browser_knows_of_nothing() {
                 assert_eq!(run(&browser, plant).await, format!("{mine}=1"));
                 browser.navigate(&go(&format!("/?{mine}"))).await.unwrap();
                 fs::write(files.join("downloads").join(&mine), &mine).unwrap();
-                assert!(!lab::holding(&files, &mine).is_empty(), "what is planted is found");
+                assert!(!lab::files_with(&files, &mine).is_empty(), "what is planted is found");
                 destroy(&client, &clone).await;
             }
+            daemon.stop().await;
+        });
+    });
+}
+
+/// Nobody waits for an address that the policy refuses, and the error says so: by address, by name, after a redirect.
+#[test]
+fn an_address_that_the_policy_refuses_is_named_at_once() {
+    in_private_machine("an_address_that_the_policy_refuses_is_named_at_once", |lab| {
+        lab::run("ip addr add 127.0.0.53/32 dev lo");
+        lab::resolve("/proc/self/ns/net", "127.0.0.53".parse().unwrap(), "10.1.2.3".parse().unwrap());
+        lab::set_resolv_conf("nameserver 127.0.0.53\n");
+        let home = home_with(lab, &browserd());
+        block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            let clone = made(&client, "refused", &home).await;
+            let browser = client_of(&clone);
+            for (url, reason) in [
+                ("http://10.1.2.3/".to_owned(), "10.1.2.3: a private network"),
+                ("http://169.254.169.254/latest/meta-data/".to_owned(), "a cloud metadata service"),
+                ("http://[fd12::1]/".to_owned(), "unique local"),
+                (format!("http://{PUBLIC}:{PORT}/redirect/192.168.7.7"), "192.168.7.7: a private network"),
+                (format!("http://rebind.example:{PORT}/"), "10.1.2.3: a private network"),
+            ] {
+                let began = std::time::Instant::now();
+                let request = Navigate { url: Some(url.clone()), ..Navigate::default() };
+                let error = browser.navigate(&request).await.expect_err(&url).to_string();
+                assert!(error.contains("address_refused") && error.contains(reason), "{url}: {error}");
+                // The limit of a navigation is far above the first retransmission, and this is far below.
+                assert!(began.elapsed() < std::time::Duration::from_secs(5), "{url}: {:?}", began.elapsed());
+            }
+            let page = browser.navigate(&go("/")).await.unwrap();
+            assert_eq!((page.status, page.title.as_str()), (Some(200), "rendered"), "the tab goes on");
+            destroy(&client, &clone).await;
             daemon.stop().await;
         });
     });

@@ -9,6 +9,7 @@ mod daemon;
 mod lab;
 mod life;
 
+use daemon::until;
 use hostd::api::CloneState;
 use lab::{LIMIT, PORT, PUBLIC, Page, in_private_machine};
 use life::{block_on, home, made, params, same, until_empty};
@@ -63,6 +64,8 @@ fn a_page_is_rendered_and_nothing_is_left() {
                     at(1.0)
                 );
             }
+            // Its supervisors are the daemon's children.
+            until("no child is left", async || lab::zombies_of(daemon.pid()).is_empty()).await;
             same(&before, &lab.inventory(home.path()));
             daemon.stop().await;
         });
@@ -93,7 +96,8 @@ fn a_clone_sees_no_mount_of_another() {
                 let process = entry.file_name().into_string().unwrap();
                 let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
                 // hostd itself, with its supervisors, and this test are on the host.
-                let ours = ["hostd\0supervise-clone", "hostd\0--config", "linux_clones"];
+                let ours =
+                    ["hostd\0supervise-clone", "hostd\0forward-names", "hostd\0--config", "linux_clones"];
                 if process.parse::<u32>().is_ok() && !ours.iter().any(|word| line.contains(word)) {
                     inside += 1;
                     assert!(!names.iter().all(|name| sees(&process, name)), "{line:?} sees both clones");

@@ -266,6 +266,43 @@ fn deadlines_hold_without_a_state_folder() {
     });
 }
 
+/// hostd does not run, its records and the clones' own files are gone: each supervisor keeps its clone's deadline.
+#[test]
+fn deadlines_hold_without_hostd_and_without_a_state_folder() {
+    in_private_machine("deadlines_hold_without_hostd_and_without_a_state_folder", |lab| {
+        let folder = tempfile::tempdir().unwrap();
+        let (home, disk) = home_on_disk(lab, folder.path(), &["lifecycle.orphan_grace_seconds=0"]);
+        block_on(async {
+            let daemon = home.start().await;
+            let before = lab.inventory(&disk.0);
+            let client = daemon.client().await;
+            let renewed = Running::start(&client, &home, &disk, "renewed", 8).await;
+            let again = CreateParams { deadline_seconds: Some(600), ..create("renewed") };
+            assert!(client.create(again).await.unwrap().renewed);
+            let short = Running::start(&client, &home, &disk, "short", 8).await;
+            let kept = Running::start(&client, &home, &disk, "kept", 600).await;
+            daemon.kill9().await;
+            remove_all(&disk.0.join("state"));
+            assert!(!disk.0.join("state/records").exists());
+            assert!(short.is_running());
+            short.until_gone(&home).await;
+            assert!(renewed.is_running() && kept.is_running(), "their deadlines have not passed");
+
+            // What is left of all three is found and removed without records.
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            renewed.until_gone(&home).await;
+            kept.until_gone(&home).await;
+            until_empty(&daemon).await;
+            let again = made(&client, "again", &home).await;
+            destroy(&client, &again).await;
+            until_empty(&daemon).await;
+            same(&before, &lab.inventory(&disk.0));
+            daemon.stop().await;
+        });
+    });
+}
+
 fn remove_all(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -256,6 +256,68 @@ fn a_clone_stays_confined_while_hostd_is_stopped_and_the_rules_are_gone() {
     });
 }
 
+/// An address that the host gets after a clone was made is blocked by the clone's own rules too: while hostd runs by the
+/// kernel's news, long before the next inspection, and what came while hostd did not run at its start.
+#[test]
+fn an_address_that_the_host_gets_later_is_blocked_in_existing_clones() {
+    in_private_machine("an_address_that_the_host_gets_later_is_blocked_in_existing_clones", |lab| {
+        run("ip -n internet route add 10.87.64.0/22 via 198.51.100.1");
+        run("ip -n internet -6 route add fd87:64::/64 via 2001:db8::1");
+        serve(HOST, SocketAddr::new(ip("::"), PORT));
+        let settings = lab.settings();
+        let rare = "lifecycle.reconcile_interval_ms=3600000";
+        let settings: Vec<&str> = settings.iter().map(String::as_str).chain([rare]).collect();
+        let home = Home::new(&settings);
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (daemon, clone) = runtime.block_on(async {
+            let daemon = home.start().await;
+            let client = daemon.client().await;
+            until("the host was inspected", async || {
+                client.status(StatusParams::default()).await.unwrap().egress == EgressHealth::Ok
+            })
+            .await;
+            let made = client.create(create("one")).await;
+            (daemon, made.unwrap_or_else(|e| panic!("{e:?}\n{}", home.log())).clone)
+        });
+        let inside = namespace(&home, &clone);
+        let blocks = |address: &str| {
+            let set = if ip(address).is_ipv4() { "host4" } else { "host6" };
+            let mut list = Command::new("nsenter");
+            list.arg(format!("--net={}", inside.display()));
+            let listed = list.args(["nft", "list", "set", "inet", "egress", set]).output().unwrap();
+            String::from_utf8(listed.stdout).unwrap().contains(address)
+        };
+        let (later, later6, meanwhile) = ("203.0.113.77", "2001:db8:7::7", "203.0.113.78");
+        assert!(blocks("198.51.100.1") && !blocks(later) && !blocks(later6) && !blocks(meanwhile));
+        run(&format!("ip addr add {later}/32 dev lo"));
+        run(&format!("ip -6 addr add {later6}/128 dev lo nodad"));
+        runtime.block_on(until("the clone's own rules block them", async || blocks(later) && blocks(later6)));
+
+        let daemon = runtime.block_on(async {
+            daemon.kill9().await;
+            run(&format!("ip addr add {meanwhile}/32 dev lo"));
+            assert!(!blocks(meanwhile));
+            home.start().await
+        });
+        runtime.block_on(until("what came meanwhile is blocked", async || blocks(meanwhile)));
+
+        // Packet by packet, with nothing else in the way.
+        daemon.signal(nix::sys::signal::Signal::SIGSTOP);
+        run("nft flush ruleset");
+        let addresses = [ip(later), ip(later6), ip(meanwhile)];
+        until_reached(Path::new(HOST), &addresses);
+        until_reached(&inside, &[ip(PUBLIC)]);
+        assert_eq!(reached(&inside, &addresses), [] as [IpAddr; 0]);
+        daemon.signal(nix::sys::signal::Signal::SIGCONT);
+        runtime.block_on(async {
+            let client = daemon.client().await;
+            client.destroy(DestroyParams::new(clone.name, clone.clone_id.unwrap())).await.unwrap();
+            daemon.stop().await;
+        });
+    });
+}
+
 /// Without any rule everything would be open. hostd has to notice by the kernel's news, not by its timer.
 fn lost_ruleset(inside: &Path, clone: &CloneInfo) {
     let link = format!("/sys/class/net/{}/flags", clone.name.as_str().replace("browsertask", "bt"));

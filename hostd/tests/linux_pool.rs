@@ -44,8 +44,8 @@ async fn filled(home: &Home, client: &Client) -> PoolStatus {
 }
 
 /// Create a clone, which must come from the pool.
-async fn claim(home: &Home, client: &Client, wish: CreateParams) -> CloneInfo {
-    let made = client.create(wish).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log()));
+async fn claim(home: &Home, client: &Client, wanted: CreateParams) -> CloneInfo {
+    let made = client.create(wanted).await.unwrap_or_else(|error| panic!("{error:?}\n{}", home.log()));
     assert_eq!(made.clone.launch, Some(Launch::Warm), "{}", home.log());
     made.clone
 }
@@ -252,7 +252,7 @@ fn places(home: &Home, name: &str) -> Vec<PathBuf> {
 }
 
 fn found_in(places: &[PathBuf], word: &str) -> Vec<PathBuf> {
-    places.iter().flat_map(|place| lab::holding(place, word)).collect()
+    places.iter().flat_map(|place| lab::files_with(place, word)).collect()
 }
 
 /// What a page of the same site finds: cookies, storage, caches, databases, the worker's own files.

@@ -288,6 +288,7 @@ fn parts(rig: &Rig) -> (LinuxHost, Zfs, CloneSpec) {
         clone_id: hostd::api::CloneId::random(),
         snapshot: "default".parse().unwrap(),
         limits: Limits { disk_bytes: Some(64 << 20), ..Limits::default() },
+        deadline: Duration::from_secs(3600),
         secret: None,
         warm_up: false,
     };

@@ -28,8 +28,8 @@ fn launch(result: &CreateResult) -> Launch {
     result.clone.launch.unwrap()
 }
 
-async fn ask(rig: &Rig, wish: CreateParams) -> Result<CreateResult, RpcError> {
-    rig.engine.create(&caller(1000), wish, None).await
+async fn ask(rig: &Rig, wanted: CreateParams) -> Result<CreateResult, RpcError> {
+    rig.engine.create(&caller(1000), wanted, None).await
 }
 
 #[test]
@@ -39,10 +39,10 @@ fn a_create_binds_a_member() {
         let members = rig.members();
         assert_eq!(members.len(), 2);
         assert_eq!(rig.check_settled("a full pool"), 0);
-        let mut wish = request("a");
-        (wish.tenant, wish.deadline_seconds) = (Some("acme".parse().unwrap()), Some(77));
+        let mut wanted = request("a");
+        (wanted.tenant, wanted.deadline_seconds) = (Some("acme".parse().unwrap()), Some(77));
         let before = rig.host.calls();
-        let taken = ask(&rig, wish).await.unwrap();
+        let taken = ask(&rig, wanted).await.unwrap();
         let calls = rig.host.calls() - before;
         assert_eq!(
             calls, 4,
@@ -407,27 +407,27 @@ fn a_reboot_ends_every_member() {
 fn limits_are_changed_at_the_bind_if_the_host_can() {
     on_paused_time(async {
         let rig = with_pool(3, |_| {}).await;
-        let mut wish = request("a");
-        wish.limits =
+        let mut wanted = request("a");
+        wanted.limits =
             Some(Limits { memory_bytes: Some(512 << 20), cpu_percent: Some(50), ..Limits::default() });
-        let taken = ask(&rig, wish.clone()).await.unwrap();
+        let taken = ask(&rig, wanted.clone()).await.unwrap();
         assert_eq!(launch(&taken), Launch::Warm);
         let on = taken.clone.limits.unwrap();
         assert_eq!((on.memory_bytes, on.cpu_percent), (Some(512 << 20), Some(50)));
         rig.engine.reconcile_now().await;
         assert_eq!(rig.check_settled("with its own limits"), 1);
-        assert!(ask(&rig, wish).await.unwrap().renewed);
-        let mut wish = request("b");
-        wish.limits = Some(Limits { open_files: Some(512), ..Limits::default() });
+        assert!(ask(&rig, wanted).await.unwrap().renewed);
+        let mut wanted = request("b");
+        wanted.limits = Some(Limits { open_files: Some(512), ..Limits::default() });
         assert_eq!(
-            launch(&ask(&rig, wish).await.unwrap()),
+            launch(&ask(&rig, wanted).await.unwrap()),
             Launch::Cold,
             "what a process brought along stays"
         );
-        let mut wish = request("c");
-        wish.limits = Some(Limits { memory_bytes: Some(512 << 20), ..Limits::default() });
+        let mut wanted = request("c");
+        wanted.limits = Some(Limits { memory_bytes: Some(512 << 20), ..Limits::default() });
         rig.host.inject(Fault::once(HostCall::EnsureLimits, FaultKind::Lie));
-        let taken = ask(&rig, wish).await.unwrap();
+        let taken = ask(&rig, wanted).await.unwrap();
         assert_eq!(
             launch(&taken),
             Launch::Warm,
@@ -443,9 +443,9 @@ fn limits_are_changed_at_the_bind_if_the_host_can() {
 fn another_snapshot_is_an_ordinary_create() {
     on_paused_time(async {
         let rig = with_pool(1, |_| {}).await;
-        let mut wish = request("a");
-        wish.snapshot = Some("v2".parse().unwrap());
-        let made = ask(&rig, wish).await.unwrap();
+        let mut wanted = request("a");
+        wanted.snapshot = Some("v2".parse().unwrap());
+        let made = ask(&rig, wanted).await.unwrap();
         assert_eq!((launch(&made), made.clone.snapshot.unwrap().as_str()), (Launch::Cold, "v2"));
         assert_eq!(rig.members().len(), 1);
     });
@@ -456,13 +456,13 @@ fn a_member_can_be_requested_by_name() {
     on_paused_time(async {
         let rig = with_pool(2, |_| {}).await;
         let [first, second] = rig.members().try_into().unwrap();
-        let mut wish = request("a");
-        wish.name = Some(second.clone());
-        let taken = ask(&rig, wish).await.unwrap();
+        let mut wanted = request("a");
+        wanted.name = Some(second.clone());
+        let taken = ask(&rig, wanted).await.unwrap();
         assert_eq!((launch(&taken), taken.clone.name), (Launch::Warm, second));
-        let mut wish = request("b");
-        (wish.name, wish.snapshot) = (Some(first.clone()), Some("v2".parse().unwrap()));
-        let made = ask(&rig, wish).await.unwrap();
+        let mut wanted = request("b");
+        (wanted.name, wanted.snapshot) = (Some(first.clone()), Some("v2".parse().unwrap()));
+        let made = ask(&rig, wanted).await.unwrap();
         assert_eq!((launch(&made), made.clone.name), (Launch::Cold, first), "the member made room");
         rig.engine.reconcile_now().await;
         assert_eq!(rig.check_settled("both by name"), 2);
@@ -474,9 +474,9 @@ fn a_member_is_evicted_when_a_caller_needs_its_slot() {
     on_paused_time(async {
         let rig = with_pool(2, |config| config.server.max_clones = 3).await;
         let other = |id: &str| {
-            let mut wish = request(id);
-            wish.snapshot = Some("v2".parse().unwrap());
-            wish
+            let mut wanted = request(id);
+            wanted.snapshot = Some("v2".parse().unwrap());
+            wanted
         };
         for id in ["a", "b", "c"] {
             assert_eq!(launch(&ask(&rig, other(id)).await.unwrap()), Launch::Cold);
@@ -497,9 +497,9 @@ fn the_pool_never_uses_the_last_slot() {
         let rig = with_pool(2, |config| config.pool.last_slot = 3).await;
         assert_eq!(rig.members().len(), 2);
         for id in ["a", "b", "c"] {
-            let mut wish = request(id);
-            wish.snapshot = Some("v2".parse().unwrap());
-            ask(&rig, wish).await.unwrap_or_else(|error| panic!("{id}: {error:?}"));
+            let mut wanted = request(id);
+            wanted.snapshot = Some("v2".parse().unwrap());
+            ask(&rig, wanted).await.unwrap_or_else(|error| panic!("{id}: {error:?}"));
             rig.refill().await;
         }
         assert_eq!(rig.list().values().filter(|clone| clone.state == CloneState::Ready).count(), 3);
@@ -511,12 +511,12 @@ fn caps_count_bound_clones_and_hold_for_concurrent_creates() {
     on_paused_time(async {
         let rig = with_pool(3, |config| config.server.max_clones_per_tenant = 1).await;
         rig.host.set_latency(Duration::from_millis(10));
-        let wish = |id: &str| {
-            let mut wish = request(id);
-            wish.tenant = Some("acme".parse().unwrap());
-            wish
+        let wanted = |id: &str| {
+            let mut wanted = request(id);
+            wanted.tenant = Some("acme".parse().unwrap());
+            wanted
         };
-        let (one, two) = tokio::join!(ask(&rig, wish("a")), ask(&rig, wish("b")));
+        let (one, two) = tokio::join!(ask(&rig, wanted("a")), ask(&rig, wanted("b")));
         let refused = [one.as_ref().err(), two.as_ref().err()].into_iter().flatten().collect::<Vec<_>>();
         assert_eq!(refused.iter().map(|error| error.code()).collect::<Vec<_>>(), [ErrorCode::TenantFull]);
         assert_eq!(rig.members().len(), 2);

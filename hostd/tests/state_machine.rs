@@ -257,11 +257,11 @@ impl World {
             let engine = self.rig.engine.clone();
             match call {
                 Call::Create { id, uid, seconds } => {
-                    let mut wish = request(&format!("request-{id}"));
-                    wish.deadline_seconds = Some(u64::from(seconds));
-                    wish.tenant = Some(format!("tenant-{}", id % 3).parse().unwrap());
+                    let mut wanted = request(&format!("request-{id}"));
+                    wanted.deadline_seconds = Some(u64::from(seconds));
+                    wanted.tenant = Some(format!("tenant-{}", id % 3).parse().unwrap());
                     let task = async move {
-                        Outcome::Created(engine.create(&caller(1000 + u32::from(uid)), wish, None).await)
+                        Outcome::Created(engine.create(&caller(1000 + u32::from(uid)), wanted, None).await)
                     };
                     tasks.push(tokio::spawn(task));
                 }
@@ -424,8 +424,8 @@ impl World {
         }
         // Orphans that the alarm keeps are reaped one by one, by name.
         for name in rig.list().into_keys() {
-            let wish = ReapParams { name: Some(name), ..ReapParams::default() };
-            rig.engine.reap(&operator(), wish, None).await.unwrap();
+            let wanted = ReapParams { name: Some(name), ..ReapParams::default() };
+            rig.engine.reap(&operator(), wanted, None).await.unwrap();
         }
         rig.settle().await;
         // Every turn of the timer tries again to destroy what was moved aside.

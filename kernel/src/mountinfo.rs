@@ -63,6 +63,10 @@ fn line(line: &[u8]) -> Option<Mount> {
 
 /// Blanks, tabs, newlines and backslashes are written as a backslash and three octal digits.
 pub fn unescape(field: &[u8]) -> Vec<u8> {
+    // Hardly any field has one.
+    if !field.contains(&b'\\') {
+        return field.to_vec();
+    }
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, tail)) = rest.split_first() {

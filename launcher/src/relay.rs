@@ -129,9 +129,9 @@ async fn serve(
         };
         client.stream.write_all(&head).await?;
         match response(&head)? {
-            Answer::Upgraded => return messages(client, browser, rewriter).await,
-            Answer::Body(length) => browser.pass_on(length, &mut client.stream).await?,
-            Answer::UntilTheEnd => {
+            ResponseBody::Upgraded => return messages(client, browser, rewriter).await,
+            ResponseBody::Body(length) => browser.pass_on(length, &mut client.stream).await?,
+            ResponseBody::UntilTheEnd => {
                 client.stream.write_all(&browser.unread).await?;
                 tokio::io::copy(&mut browser.stream, &mut client.stream).await?;
                 return Ok(());
@@ -203,8 +203,9 @@ fn request(head: &[u8]) -> io::Result<(Vec<u8>, u64)> {
     Ok((out, content_length(parsed.headers)?.unwrap_or(0)))
 }
 
+/// What follows the head of a response.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+enum ResponseBody {
     /// Messages follow.
     Upgraded,
     /// A body of this length follows, then the next response.
@@ -213,14 +214,14 @@ enum Answer {
     UntilTheEnd,
 }
 
-fn response(head: &[u8]) -> io::Result<Answer> {
+fn response(head: &[u8]) -> io::Result<ResponseBody> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Response::new(&mut headers);
     parsed.parse(head).map_err(io::Error::other)?;
     Ok(match (parsed.code, content_length(parsed.headers)?) {
-        (Some(101), _) => Answer::Upgraded,
-        (_, Some(length)) => Answer::Body(length),
-        (_, None) => Answer::UntilTheEnd,
+        (Some(101), _) => ResponseBody::Upgraded,
+        (_, Some(length)) => ResponseBody::Body(length),
+        (_, None) => ResponseBody::UntilTheEnd,
     })
 }
 
@@ -330,8 +331,8 @@ mod tests {
     #[test]
     fn the_kind_of_a_response_is_known() {
         let kind = |text: &str| response(text.as_bytes()).expect("valid");
-        assert_eq!(kind("HTTP/1.1 101 Switching Protocols\r\n\r\n"), Answer::Upgraded);
-        assert_eq!(kind("HTTP/1.1 200 OK\r\nContent-Length:5\r\n\r\n"), Answer::Body(5));
-        assert_eq!(kind("HTTP/1.1 500 No\r\n\r\n"), Answer::UntilTheEnd);
+        assert_eq!(kind("HTTP/1.1 101 Switching Protocols\r\n\r\n"), ResponseBody::Upgraded);
+        assert_eq!(kind("HTTP/1.1 200 OK\r\nContent-Length:5\r\n\r\n"), ResponseBody::Body(5));
+        assert_eq!(kind("HTTP/1.1 500 No\r\n\r\n"), ResponseBody::UntilTheEnd);
     }
 }

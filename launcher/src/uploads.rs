@@ -54,8 +54,8 @@ impl Uploads {
     /// The path inside of a file or folder of the client.
     pub(crate) fn bring_in(&mut self, wanted: &Path) -> io::Result<PathBuf> {
         let real = match self.resolve(wanted)? {
-            Place::Inside(path) => return Ok(path),
-            Place::Outside(path) => path,
+            ResolvedFile::Inside(path) => return Ok(path),
+            ResolvedFile::Outside(path) => path,
         };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -123,7 +123,7 @@ impl Uploads {
     }
 
     /// Follows the links in a path until it leads into a folder that the browser sees.
-    fn resolve(&self, wanted: &Path) -> io::Result<Place> {
+    fn resolve(&self, wanted: &Path) -> io::Result<ResolvedFile> {
         if !wanted.is_absolute() {
             return Err(io::Error::other("the path is relative"));
         }
@@ -138,7 +138,7 @@ impl Uploads {
             real.push(&part);
             if let Some(inside) = self.inside(&real) {
                 left.reverse();
-                return Ok(Place::Inside(left.iter().fold(inside, |path, part| path.join(part))));
+                return Ok(ResolvedFile::Inside(left.iter().fold(inside, |path, part| path.join(part))));
             }
             if real.symlink_metadata()?.is_symlink() {
                 links += 1;
@@ -153,7 +153,7 @@ impl Uploads {
                 left.extend(parts(&target));
             }
         }
-        Ok(Place::Outside(real))
+        Ok(ResolvedFile::Outside(real))
     }
 
     /// The path inside of a folder that the browser sees.
@@ -171,7 +171,8 @@ fn make_folder(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-enum Place {
+/// Where a file of a client's message is.
+enum ResolvedFile {
     /// The browser sees the file at this path.
     Inside(PathBuf),
     /// A path of the host without links.

@@ -6,7 +6,6 @@
 use crate::policy::Policy;
 use ipnet::IpNet;
 use std::fmt::Write;
-use std::net::IpAddr;
 
 /// The table's name inside the namespace.
 pub const TABLE_NAME: &str = "egress";
@@ -31,10 +30,16 @@ pub fn render(policy: &Policy) -> String {
         let kind = if v4 { "ipv4_addr" } else { "ipv6_addr" };
         let nets = closed.iter().filter(|net| is_v4(net) == v4).map(IpNet::to_string);
         set(&mut text, &format!("closed{digit}"), kind, "flags constant, interval; auto-merge", nets);
-        let control = policy.control_plane.iter().filter(|ip| ip.is_ipv4() == v4).map(IpAddr::to_string);
-        set(&mut text, &format!("control{digit}"), kind, "flags constant", control);
+        set(&mut text, &format!("control{digit}"), kind, "flags constant, interval", policy.callers(v4));
         set(&mut text, host, kind, "", std::iter::empty());
     }
+    // The refusal is the same whatever is at the address. A TCP client sees an ICMP error of IPv4 at once, and one of IPv6 only
+    // after its first retransmission. Here the kernel does not limit the rate of ICMP errors: they stay in the namespace.
+    text.push_str(
+        "    chain refuse {\n\
+         \x20       meta nfproto ipv6 meta l4proto tcp reject with tcp reset\n\
+         \x20       reject with icmpx admin-prohibited\n    }\n",
+    );
     text.push_str("    chain output {\n        type filter hook output priority filter; policy drop;\n");
     for rule in rules(policy) {
         let _ = writeln!(text, "        {rule}");
@@ -72,12 +77,12 @@ fn rules(policy: &Policy) -> Vec<String> {
     }
     for protocol in ["tcp", "udp"] {
         for port in [53, 853] {
-            rules.push(format!("{protocol} dport {port} drop"));
+            rules.push(format!("{protocol} dport {port} goto refuse"));
         }
     }
     for (family, protocol, digit) in [("ip", "ipv4", 4), ("ip6", "ipv6", 6)] {
-        rules.push(format!("{family} daddr @closed{digit} drop"));
-        rules.push(format!("{family} daddr @host{digit} drop"));
+        rules.push(format!("{family} daddr @closed{digit} goto refuse"));
+        rules.push(format!("{family} daddr @host{digit} goto refuse"));
         rules.push(format!("meta nfproto {protocol} accept"));
     }
     rules

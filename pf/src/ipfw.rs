@@ -26,8 +26,7 @@ fn bodies(policy: &Policy) -> Vec<String> {
     }
     // Answers of browserd: every packet of a connection but the first has ACK or RST.
     for v4 in [true, false] {
-        let callers = policy.control_plane.iter().filter(|caller| caller.is_ipv4() == v4);
-        let list: Vec<String> = callers.map(ToString::to_string).collect();
+        let list: Vec<String> = policy.callers(v4).collect();
         if !list.is_empty() {
             let answer = format!("tcp from any {} to {} established", policy.browserd_port, list.join(","));
             bodies.push(format!("{skip} {answer} {from_clones}"));
@@ -116,7 +115,7 @@ mod tests {
     fn policy(change: impl FnOnce(&mut PolicySpec)) -> Policy {
         let mut spec = PolicySpec::new(vec!["10.87.64.0/22".parse().unwrap()]);
         spec.resolver = Some(IpAddr::from([10, 87, 64, 1]));
-        spec.control_plane = vec![IpAddr::from([10, 87, 64, 1])];
+        spec.control_plane = vec![IpAddr::from([10, 87, 64, 1]).into()];
         change(&mut spec);
         spec.try_into().unwrap()
     }

@@ -10,16 +10,24 @@
 
 use crate::policy::{CLOSED_SECONDS, ConnectionLimits, Policy};
 use ipnet::IpNet;
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
 
 /// DNS, and DNS over TLS or QUIC: blocked except to the configured resolver.
 const DNS_PORTS: &str = "{ 53, 853 }";
 
-/// Renders the ruleset with these members. Loading it replaces the whole table atomically.
+/// The set of users on this host that may call browserd.
+pub(crate) const CALLERS: &str = "callers";
+
+/// Renders the ruleset with these members and these callers beside the policy's. Loading it replaces the whole table atomically.
 ///
 /// Addresses that belong to no slot are left out: the anti-spoofing rules would drop their packets anyway.
-pub fn render<'a>(policy: &Policy, members: impl IntoIterator<Item = &'a IpAddr>) -> String {
+pub fn render<'a>(
+    policy: &Policy,
+    members: impl IntoIterator<Item = &'a IpAddr>,
+    callers: &BTreeSet<u32>,
+) -> String {
     let table = &policy.table;
     let members: Vec<IpAddr> =
         members.into_iter().copied().filter(|ip| policy.is_slot_address(*ip)).collect();
@@ -31,6 +39,8 @@ pub fn render<'a>(policy: &Policy, members: impl IntoIterator<Item = &'a IpAddr>
     );
     objects(&mut text);
     sets(&mut text, policy, &members);
+    let users: BTreeSet<u32> = policy.control_users.iter().chain(callers).copied().collect();
+    set(&mut text, CALLERS, "uid", "", users.iter());
     chains(&mut text, policy);
     text.push_str("}\n");
     text
@@ -92,8 +102,7 @@ fn sets(text: &mut String, policy: &Policy, members: &[IpAddr]) {
         set(text, &format!("pool{family}"), kind, "constant, interval", nets);
         let host = policy.host.iter().filter(|ip| ip.is_ipv4() == v4);
         set(text, &format!("host{family}"), kind, "constant", host);
-        let control = policy.control_plane.iter().filter(|ip| ip.is_ipv4() == v4);
-        set(text, &format!("control{family}"), kind, "constant", control);
+        set(text, &format!("control{family}"), kind, "constant, interval", policy.callers(v4));
         denied(text, policy, v4);
     }
 }
@@ -181,19 +190,27 @@ fn chains(text: &mut String, policy: &Policy) {
         text,
         "forward",
         Some("filter hook forward priority filter"),
-        ["iifname @links goto from_clone".into(), "oifname @links goto to_clone".into()],
+        [
+            "iifname @links goto from_clone".into(),
+            "oifname @links goto to_clone".into(),
+            // Without its link a packet for a clone would take the default route. Only the control plane is answered.
+            "ip saddr @control4 ip daddr @pool4 goto refuse".into(),
+            "ip6 saddr @control6 ip6 daddr @pool6 goto refuse".into(),
+            "ip daddr @pool4 counter drop comment \"no clone at this address\"".into(),
+            "ip6 daddr @pool6 counter drop comment \"no clone at this address\"".into(),
+        ],
     );
     chain(
         text,
         "from_clone",
         None,
         [
-            "oifname @links counter drop comment \"clone to clone\"".into(),
+            "oifname @links counter goto refuse comment \"clone to clone\"".into(),
             format!("ip daddr @control4 {answers} accept"),
             format!("ip6 daddr @control6 {answers} accept"),
             format!("ip saddr @{members4} goto member"),
             format!("ip6 saddr @{members6} goto member"),
-            "counter drop comment \"not a member\"".into(),
+            "counter goto refuse comment \"not a member\"".into(),
         ],
     );
     let mut member = vec!["ct state invalid counter drop".into()];
@@ -203,16 +220,18 @@ fn chains(text: &mut String, policy: &Policy) {
         ));
     }
     member.extend([
-        format!("meta l4proto {{ tcp, udp }} th dport {DNS_PORTS} counter drop comment \"foreign resolver\""),
-        "ip daddr @denied4 counter drop comment \"denied range\"".into(),
-        "ip6 daddr @denied6 counter drop comment \"denied range\"".into(),
-        "ip daddr @pool4 counter drop comment \"pool\"".into(),
-        "ip6 daddr @pool6 counter drop comment \"pool\"".into(),
-        "ip daddr @host4 counter drop comment \"host address\"".into(),
-        "ip6 daddr @host6 counter drop comment \"host address\"".into(),
+        format!("meta l4proto {{ tcp, udp }} th dport {DNS_PORTS} counter goto refuse comment \"foreign resolver\""),
+        "ip daddr @denied4 counter goto refuse comment \"denied range\"".into(),
+        "ip6 daddr @denied6 counter goto refuse comment \"denied range\"".into(),
+        "ip daddr @pool4 counter goto refuse comment \"pool\"".into(),
+        "ip6 daddr @pool6 counter goto refuse comment \"pool\"".into(),
+        "ip daddr @host4 counter goto refuse comment \"host address\"".into(),
+        "ip6 daddr @host6 counter goto refuse comment \"host address\"".into(),
     ]);
     if let Some(external) = &policy.external {
-        member.push(format!("oifname != \"{external}\" counter drop comment \"not the external interface\""));
+        member.push(format!(
+            "oifname != \"{external}\" counter goto refuse comment \"not the external interface\""
+        ));
     }
     member.push("goto limit_connections".into());
     chain(text, "member", None, member);
@@ -254,7 +273,7 @@ fn chains(text: &mut String, policy: &Policy) {
              goto limit_connections"
         ));
     }
-    to_host.push("counter drop comment \"the host itself\"".into());
+    to_host.push("counter goto refuse comment \"the host itself\"".into());
     chain(text, "clone_to_host", None, to_host);
 
     chain(
@@ -265,23 +284,26 @@ fn chains(text: &mut String, policy: &Policy) {
             "oifname @links goto host_to_clone".into(),
             // A client of a destroyed clone retries for minutes. Without the link, its packets take the default route:
             // they must neither leave the host nor enter connection tracking.
-            "oifname != \"lo\" ip daddr @pool4 counter drop comment \"no clone at this address\"".into(),
-            "oifname != \"lo\" ip6 daddr @pool6 counter drop comment \"no clone at this address\"".into(),
+            "oifname != \"lo\" ip daddr @pool4 counter goto no_clone".into(),
+            "oifname != \"lo\" ip6 daddr @pool6 counter goto no_clone".into(),
         ],
     );
+    let no_clone = ["meta l4proto tcp reject with tcp reset", "reject with icmpx admin-prohibited"];
+    chain(text, "no_clone", None, no_clone.map(str::to_owned));
+    // Before connection tracking: neither these packets nor their refusals enter it.
+    let untracked = ["ip daddr @pool4", "ip6 daddr @pool6"]
+        .map(|to| format!("oifname != \"lo\" oifname != @links {to} notrack"));
+    chain(text, "output_raw", Some("filter hook output priority raw"), untracked);
     let mut from_host = vec![
         neighbours.into(),
         format!("tcp dport {port} ct state established ct direction original accept"),
         icmp_errors.into(),
+        // The refusals of these rules. No process of the host can send them without privileges.
+        "icmp type destination-unreachable icmp code admin-prohibited accept".into(),
+        "icmpv6 type destination-unreachable icmpv6 code admin-prohibited accept".into(),
+        format!("ip saddr @control4 meta skuid @{CALLERS} tcp dport {port} accept"),
+        format!("ip6 saddr @control6 meta skuid @{CALLERS} tcp dport {port} accept"),
     ];
-    if !policy.control_users.is_empty() {
-        let users: Vec<String> = policy.control_users.iter().map(u32::to_string).collect();
-        let users = users.join(", ");
-        from_host.extend([
-            format!("ip saddr @control4 meta skuid {{ {users} }} tcp dport {port} accept"),
-            format!("ip6 saddr @control6 meta skuid {{ {users} }} tcp dport {port} accept"),
-        ]);
-    }
     if let Some((family, resolver)) = resolver {
         let members = if resolver.is_ipv4() { members4 } else { &members6 };
         from_host.push(format!(
@@ -289,8 +311,13 @@ fn chains(text: &mut String, policy: &Policy) {
              ct state established ct direction reply accept"
         ));
     }
-    from_host.push("counter drop comment \"not the control plane\"".into());
+    from_host.push("counter goto refuse comment \"not the control plane\"".into());
     chain(text, "host_to_clone", None, from_host);
+
+    // Who is refused is told so at once instead of waiting for an answer. The refusal is the same whatever is at the address, so
+    // it tells nothing about it. Packets with forged sources, and those over the limits of connections, get no answer. A TCP
+    // reset would enter the refused connection into connection tracking, an ICMP error does not.
+    chain(text, "refuse", None, ["reject with icmpx admin-prohibited".to_owned()]);
 
     // Publicly routable addresses need no translation.
     let private = |net: &&IpNet| crate::deny::denied(net.network()).is_some();

@@ -11,7 +11,7 @@
 //! the main ruleset's table if the anchor has no table of that name.
 
 use crate::deny;
-use crate::policy::{ConnectionLimits, Policy};
+use crate::policy::{ConnectionLimits, Policy, shown};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -110,6 +110,9 @@ pub fn nat_rules(policy: &Policy) -> Vec<String> {
 }
 
 /// The filter rules, in order, as `pfctl -s rules` lists them.
+///
+/// Refused packets are answered at once (`return`: a TCP reset or an ICMP error), so that nobody waits. The answer is the same
+/// whatever is at the address.
 pub fn filter_rules(policy: &Policy) -> Vec<String> {
     let (bridge, set, port) = (&policy.bridge, &policy.set, policy.browserd_port);
     let v6 = !networks6(policy).is_empty();
@@ -140,12 +143,12 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
     }
     for dns in [53, 853] {
         for protocol in ["tcp", "udp"] {
-            let on = format!("block drop in quick on {bridge} proto {protocol}");
+            let on = format!("block return in quick on {bridge} proto {protocol}");
             rule(format!("{on} from any to any port = {dns}"), "foreign_resolver");
         }
     }
     for family in families {
-        let to = format!("block drop in quick on {bridge} {family} from any to");
+        let to = format!("block return in quick on {bridge} {family} from any to");
         rule(format!("{to} <{DENIED_TABLE}>"), "denied_range");
         if !policy.host.is_empty() {
             rule(format!("{to} <{HOST_TABLE}>"), "host_address");
@@ -154,32 +157,34 @@ pub fn filter_rules(policy: &Policy) -> Vec<String> {
         rule(format!("{to} (self)"), "host_address");
     }
     for net in &networks {
-        let on = format!("block drop in quick on {bridge} {}", family(net.network()));
+        let on = format!("block return in quick on {bridge} {}", family(net.network()));
         rule(format!("{on} from any to {net}"), "pool");
     }
     for family in families {
         let on = format!("pass in quick on {bridge} {family}");
         rule(format!("{on} from <{set}> to any flags S/SA {limited}"), "member");
     }
-    rule(format!("block drop in quick on {bridge} all"), "not_a_member");
+    rule(format!("block return in quick on {bridge} all"), "not_a_member");
 
     // Packets to the clones.
     for caller in &policy.control_plane {
-        let local = policy.host.contains(caller) || policy.networks.iter().any(|net| net.contains(caller));
+        let own = |address: &IpAddr| IpNet::from(*address) == *caller;
+        let local = policy.host.iter().any(own) || policy.networks.iter().any(|net| net.contains(caller));
         // PF knows the user only for sockets of this host.
         let users: Vec<String> = match local {
             true => policy.control_users.iter().map(|user| format!(" user = {user}")).collect(),
             false => vec![String::new()],
         };
-        let on = format!("pass out quick on {bridge} {} proto tcp", family(*caller));
-        for net in networks.iter().filter(|net| net.network().is_ipv4() == caller.is_ipv4()) {
+        let on = format!("pass out quick on {bridge} {} proto tcp", family(caller.addr()));
+        for net in networks.iter().filter(|net| net.network().is_ipv4() == caller.addr().is_ipv4()) {
             for user in &users {
+                let caller = shown(caller);
                 let call = format!("from {caller} to {net} port = {port}{user} flags S/SA keep state");
                 rule(format!("{on} {call}"), "control_plane");
             }
         }
     }
-    rule(format!("block drop out quick on {bridge} all"), "not_the_control_plane");
+    rule(format!("block return out quick on {bridge} all"), "not_the_control_plane");
 
     // Packets that were not translated did not pass the rules above.
     if let Some(external) = &policy.external {

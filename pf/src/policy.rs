@@ -94,10 +94,12 @@ pub struct PolicySpec {
     /// The only resolver that clones may query, on port 53. `None`: clones cannot resolve names.
     #[serde(default)]
     pub resolver: Option<IpAddr>,
-    /// Addresses that may call browserd in the clones. For callers on this host: the host's address on the clones' side.
+    /// Addresses and networks that may call browserd in the clones. For callers on this host: the host's address on the
+    /// clones' side.
     #[serde(default)]
-    pub control_plane: Vec<IpAddr>,
-    /// Users on this host that may call browserd from one of these addresses. Remote callers are identified by address.
+    pub control_plane: Vec<IpNet>,
+    /// Users on this host that may call browserd from one of these addresses. Remote callers are identified by address. On
+    /// Linux more users can be admitted later.
     #[serde(default = "default_control_users")]
     pub control_users: Vec<u32>,
     /// browserd's port in the clones.
@@ -256,9 +258,17 @@ impl TryFrom<PolicySpec> for Policy {
             }
         }
 
+        for net in &mut spec.control_plane {
+            *net = net.trunc();
+            let single = net.prefix_len() == net.max_prefix_len();
+            if let Some(address) = addresses.iter().find(|address| net.contains(*address) && !single) {
+                return wrong("control_plane", format!("{net} contains the clone's address {address}"));
+            }
+        }
+        let callers: Vec<IpAddr> = spec.control_plane.iter().map(IpNet::addr).collect();
         for (key, given) in [
             ("host", &spec.host),
-            ("control_plane", &spec.control_plane),
+            ("control_plane", &callers),
             ("resolver", &spec.resolver.into_iter().collect()),
         ] {
             for address in given {
@@ -284,10 +294,10 @@ impl TryFrom<PolicySpec> for Policy {
                 return wrong("connections", format!("{name} is {value}: use 1 to {MOST_CONNECTIONS}"));
             }
         }
-        for list in [&mut spec.host, &mut spec.control_plane] {
-            list.sort();
-            list.dedup();
-        }
+        spec.host.sort();
+        spec.host.dedup();
+        spec.control_plane.sort();
+        spec.control_plane.dedup();
         spec.control_users.sort_unstable();
         spec.control_users.dedup();
         Ok(Policy(spec))
@@ -331,9 +341,23 @@ impl Policy {
         })
     }
 
+    /// The control plane's addresses of one family, as packet filters write them: a single address without its length.
+    pub(crate) fn callers(&self, v4: bool) -> impl Iterator<Item = String> {
+        let of_family = move |net: &&IpNet| matches!(net, IpNet::V4(_)) == v4;
+        self.control_plane.iter().filter(of_family).map(shown)
+    }
+
     /// The name of the set of IPv6 members (nftables needs one set per family).
     pub fn set6(&self) -> String {
         format!("{}6", self.set)
+    }
+}
+
+/// A network as text, a single address without its length.
+pub(crate) fn shown(net: &IpNet) -> String {
+    match net.prefix_len() == net.max_prefix_len() {
+        true => net.addr().to_string(),
+        false => net.to_string(),
     }
 }
 
@@ -420,7 +444,8 @@ mod tests {
         refused("host", |s| s.host = vec!["0.0.0.0".parse().unwrap()]);
         refused("resolver", |s| s.resolver = Some("224.0.0.1".parse().unwrap()));
         refused("resolver", |s| s.resolver = Some("::ffff:1.1.1.1".parse().unwrap()));
-        refused("control_plane", |s| s.control_plane = vec!["fd87::10".parse().unwrap()]);
+        refused("control_plane", |s| s.control_plane = vec!["fd87::10/128".parse().unwrap()]);
+        refused("control_plane", |s| s.control_plane = vec!["10.0.0.0/8".parse().unwrap()]);
         refused("browserd_port", |s| s.browserd_port = 0);
         refused("browserd_port", |s| s.browserd_port = 53);
     }

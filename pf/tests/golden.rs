@@ -17,7 +17,7 @@ fn example() -> Policy {
         })
         .collect();
     spec.resolver = Some("192.168.72.1".parse().unwrap());
-    spec.control_plane = vec!["192.168.72.1".parse().unwrap()];
+    spec.control_plane = vec!["192.168.72.1/32".parse().unwrap()];
     spec.external = Some("em0".into());
     spec.try_into().expect("the example is valid")
 }
@@ -36,7 +36,7 @@ fn compare(name: &str, rendered: &str) {
 
 #[test]
 fn the_nftables_file_is_up_to_date() {
-    compare("browser.nft", &pf::nftables::render(&example(), []));
+    compare("browser.nft", &pf::nftables::render(&example(), [], &Default::default()));
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn recorded_tables_in_use() -> String {
 fn policy() -> Policy {
     let mut spec = PolicySpec::new(vec!["192.168.72.0/24".parse().unwrap()]);
     spec.resolver = Some("192.168.72.1".parse().unwrap());
-    spec.control_plane = vec!["192.168.72.1".parse().unwrap()];
+    spec.control_plane = vec!["192.168.72.1/32".parse().unwrap()];
     spec.external = Some("em0".into());
     spec.try_into().unwrap()
 }

@@ -21,6 +21,16 @@ setting() {
     printf '%s\n' "$settings" | sed -n "s/^$1 = //p" | sed 's/^"\(.*\)"$/\1/'
 }
 
+# clones_resolver: the address that clones ask, as hostd finds it; empty if there is none.
+clones_resolver() {
+    resolver=$(setting egress.resolver)
+    case $resolver in
+        none) resolver= ;;
+        auto) resolver=$(awk '$1 == "nameserver" && $2 ~ /^[0-9.]+$/ && $2 !~ /^(127\.|0\.0\.0\.0$)/ { print $2; exit }' /etc/resolv.conf) ;;
+    esac
+    printf '%s\n' "$resolver"
+}
+
 subnet=$(setting pool.subnet)
 prefix=${subnet#*/}
 

@@ -95,6 +95,12 @@ bridge_forget() {
     sysrc -x "ifconfig_$bridge" >/dev/null
 }
 undo "the bridge $bridge in rc.conf" bridge_kept bridge_forget
+bridge6_kept() { [ -n "$(sysrc -n "ifconfig_${bridge}_ipv6" 2>/dev/null || true)" ]; }
+bridge6_forget() { sysrc -x "ifconfig_${bridge}_ipv6" >/dev/null; }
+undo "the IPv6 address of $bridge in rc.conf" bridge6_kept bridge6_forget
+gateway6_set() { was_changed ipv6_gateway_enable && [ "$(sysrc -n ipv6_gateway_enable 2>/dev/null || true)" = YES ]; }
+gateway6_remove() { sysrc -x ipv6_gateway_enable >/dev/null; }
+undo "ipv6_gateway_enable in rc.conf" gateway6_set gateway6_remove
 gateway_set() { was_changed gateway_enable && [ "$(sysrc -n gateway_enable 2>/dev/null || true)" = YES ]; }
 gateway_remove() { sysrc -x gateway_enable >/dev/null; }
 undo "gateway_enable in rc.conf" gateway_set gateway_remove

@@ -70,6 +70,16 @@ impl UntrustedPath {
     }
 }
 
+impl From<UntrustedPath> for io::Error {
+    fn from(refused: UntrustedPath) -> io::Error {
+        match refused {
+            // With its number, by which a disk that fails is recognised.
+            UntrustedPath::Unreadable { error, .. } => error,
+            refused => io::Error::new(io::ErrorKind::PermissionDenied, refused),
+        }
+    }
+}
+
 /// Which folders on the way are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParentRule {
@@ -106,6 +116,15 @@ pub fn file(path: &Path) -> Result<(), UntrustedPath> {
         return Err(UntrustedPath::WrongKind { path, wanted: "a regular file" });
     }
     only_ours(&path, &seen)
+}
+
+/// Check an open file by itself, for a file that is made in a trusted folder.
+pub fn opened(path: &Path, seen: &Metadata) -> Result<(), UntrustedPath> {
+    if !seen.is_file() {
+        return Err(UntrustedPath::WrongKind { path: path.to_owned(), wanted: "a regular file" });
+    }
+    owner(path, seen)?;
+    only_ours(path, seen)
 }
 
 /// Check a folder: nobody else can add, change or replace anything in it. If it does not exist yet, nobody else can make it.

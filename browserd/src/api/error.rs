@@ -83,6 +83,8 @@ codes! {
     WaitTimeout "wait_timeout" GATEWAY_TIMEOUT true "Take a snapshot: the page may show something else; wait for another condition or raise timeout_ms."
     /// The page could not be loaded.
     NavigationFailed "navigation_failed" BAD_GATEWAY true "Check the URL and whether the clone may reach its host."
+    /// The network policy of the clone refuses the address.
+    AddressRefused "address_refused" FORBIDDEN false "Clones reach public addresses only, and no private, local or cloud-internal ones."
     /// The page did not reach the requested state in time.
     NavigationTimeout "navigation_timeout" GATEWAY_TIMEOUT true "Raise timeout_ms, or wait for an earlier state (wait_until: commit or domcontentloaded)."
     /// The page did not respond in time.

@@ -164,7 +164,7 @@ fn query_values<const N: usize>(query: &str, known: [&str; N]) -> Result<[Option
     Ok(values)
 }
 
-fn percent_decode(text: &str) -> Option<String> {
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {

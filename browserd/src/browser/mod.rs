@@ -52,6 +52,8 @@ pub(crate) struct BrowserVersion {
     pub(crate) product: String,
     pub(crate) user_agent: String,
     pub(crate) js_version: String,
+    #[serde(default)]
+    pub(crate) revision: String,
 }
 
 impl Browser {

@@ -30,7 +30,10 @@ pub(crate) struct Relays {
 /// One raw client.
 #[derive(Debug)]
 pub(crate) struct Relay {
+    /// The session of commands that name none: the browser's, or the page's of a client of one page.
     root: Session,
+    /// The browser session in which a page was attached. Its events are not for the client.
+    above: Option<Session>,
     /// Session ids below `root`, with their target ids.
     sessions: Mutex<HashMap<String, String>>,
     /// Messages to the client; `None` closes the connection.
@@ -114,6 +117,12 @@ impl Relays {
         let Some(relay) = event.session.and_then(|session| self.by_session.get(session)).cloned() else {
             return EventDelivery { for_raw_client: false, lost_session: None };
         };
+        if event.session.is_some() && event.session == relay.above.as_deref() {
+            if event.method == "Target.detachedFromTarget" {
+                relay.end.send_replace(Some("the page was closed"));
+            }
+            return EventDelivery { for_raw_client: true, lost_session: None };
+        }
         let mut lost_session = None;
         match event.method {
             "Target.attachedToTarget" => {
@@ -202,8 +211,13 @@ pub(crate) struct RawClient {
 }
 
 impl RawClient {
-    /// A new client with its own browser session. It is disconnected when more than `limit` bytes are queued for it.
-    pub(crate) async fn connect(browser: Arc<Browser>, limit: usize) -> Result<Self, CdpError> {
+    /// A new client with its own browser session, or with a session of the page with this target id. It is disconnected when
+    /// more than `limit` bytes are queued for it.
+    pub(crate) async fn connect(
+        browser: Arc<Browser>,
+        page: Option<&str>,
+        limit: usize,
+    ) -> Result<Self, CdpError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Attached {
@@ -211,10 +225,33 @@ impl RawClient {
         }
         let attached: Attached =
             browser.cdp.call(None, "Target.attachToBrowserTarget", json!({}), ATTACH_TIMEOUT).await?;
+        let above: Session = attached.session_id.as_str().into();
+        let root = match page {
+            None => above.clone(),
+            Some(target) => {
+                let params = json!({ "targetId": target, "flatten": true });
+                let attach = "Target.attachToTarget";
+                let attached: Result<Attached, _> =
+                    browser.cdp.call(Some(&above), attach, params, ATTACH_TIMEOUT).await;
+                match attached {
+                    Ok(attached) => attached.session_id.as_str().into(),
+                    Err(error) => {
+                        let params = json!({ "sessionId": &*above });
+                        let _ = browser
+                            .cdp
+                            .call_raw(None, "Target.detachFromTarget", &params, ATTACH_TIMEOUT)
+                            .await;
+                        return Err(error);
+                    }
+                }
+            }
+        };
         let (outgoing, incoming) = mpsc::unbounded_channel();
+        let sessions = page.map(|target| (root.to_string(), target.to_owned())).into_iter().collect();
         let relay = Arc::new(Relay {
-            root: attached.session_id.as_str().into(),
-            sessions: Mutex::default(),
+            above: page.map(|_| above.clone()),
+            root: root.clone(),
+            sessions: Mutex::new(sessions),
             outgoing,
             queued: AtomicUsize::new(0),
             limit,
@@ -222,7 +259,11 @@ impl RawClient {
             names_folder: AtomicBool::new(false),
             end: watch::Sender::new(None),
         });
-        browser.relays().by_session.insert(attached.session_id, relay.clone());
+        let mut relays = browser.relays();
+        for session in [above, root] {
+            relays.by_session.insert(session.to_string(), relay.clone());
+        }
+        drop(relays);
         Ok(Self { browser, relay, incoming })
     }
 
@@ -419,7 +460,7 @@ pub(super) fn empty_object() -> Box<RawValue> {
 
 impl Drop for RawClient {
     fn drop(&mut self) {
-        let root = self.relay.root.clone();
+        let root = self.relay.above.as_ref().unwrap_or(&self.relay.root).clone();
         let sessions: Vec<String> = self
             .relay
             .sessions

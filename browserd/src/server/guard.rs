@@ -45,11 +45,12 @@ fn is_own(peer: SocketAddr, local: SocketAddr) -> bool {
 pub(super) fn check_request<B>(config: &Config, request: &Request<B>) -> Result<(), ApiError> {
     let headers = request.headers();
     let forbidden = |message: &str| Err(ApiError::new(ErrorCode::ForbiddenOrigin, message));
-    // Not Sec-Fetch-Mode: Node's fetch sends it too.
-    if headers.contains_key(ORIGIN)
-        || headers.contains_key("sec-fetch-site")
-        || headers.contains_key("sec-fetch-dest")
-    {
+    // Not Sec-Fetch-Mode: Node's fetch sends it too. ChromeDriver sends the site `none` for data (`empty`). A page's own
+    // requests have another site, and `none` only for a document that a person opens.
+    let fetch = |name: &str| headers.get(name).map(|value| value.as_bytes());
+    let no_page = fetch("sec-fetch-site") == Some(b"none") && fetch("sec-fetch-dest") == Some(b"empty");
+    let has_fetch = fetch("sec-fetch-site").is_some() || fetch("sec-fetch-dest").is_some();
+    if headers.contains_key(ORIGIN) || (has_fetch && !no_page) {
         return forbidden("the request comes from a web page");
     }
     let mut hosts = headers.get_all(HOST).iter();
@@ -130,6 +131,12 @@ mod tests {
             check(&[("host", "localhost"), ("sec-fetch-site", "none")]),
             Err(ErrorCode::ForbiddenOrigin)
         );
+        let chromedriver = [("host", "localhost"), ("sec-fetch-site", "none"), ("sec-fetch-dest", "empty")];
+        assert_eq!(check(&chromedriver), Ok(()));
+        for (site, dest) in [("none", "document"), ("cross-site", "empty"), ("same-origin", "empty")] {
+            let page = [("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-dest", dest)];
+            assert_eq!(check(&page), Err(ErrorCode::ForbiddenOrigin), "{site} {dest}");
+        }
         let length = ("content-length", "2");
         assert_eq!(check(&[("host", "::1"), length]), Err(ErrorCode::UnsupportedMediaType));
         let text = ("content-type", "text/plain");

@@ -203,9 +203,14 @@ async fn route(app: &Arc<App>, path: &str, request: Request<Incoming>) -> Result
                 .map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string()))?;
             return Ok(json_response(StatusCode::OK, json));
         }
-        // Playwright requests the path with a trailing slash.
-        "/json/version" | "/json/version/" => return raw::version(app, &request),
-        _ if path.starts_with(raw::PATH) => return raw::upgrade(app, path, request).await,
+        _ if path == raw::DISCOVERY
+            || path.strip_prefix(raw::DISCOVERY).is_some_and(|rest| rest.starts_with('/')) =>
+        {
+            return raw::discover(app, path, &request).await;
+        }
+        _ if path.starts_with(raw::PATH) || path.starts_with(raw::PAGE_PATH) => {
+            return raw::upgrade(app, path, request).await;
+        }
         _ => {}
     }
     let candidates = app.operations.iter().filter(|operation| operation.matches(path).is_some());

@@ -49,9 +49,10 @@ fn hide(value: &Value) -> Value {
 /// Names of keys (`Enter`, `F5`) and combinations with Control, Alt or Meta are kept; a character may be a part of a password.
 fn redact_key(value: &Value) -> Value {
     let Some(key) = value.as_str() else { return hide(value) };
-    let (modifiers, last) = match key.rsplit_once('+') {
-        Some((modifiers, last)) if !last.is_empty() => (modifiers, last),
-        _ => ("", key),
+    // The last one of `Control++` is the key `+`.
+    let (modifiers, last) = match key.strip_suffix("++") {
+        Some(modifiers) => (modifiers, "+"),
+        None => key.rsplit_once('+').filter(|(_, last)| !last.is_empty()).unwrap_or(("", key)),
     };
     let types_nothing = modifiers.split('+').any(|modifier| matches!(modifier, "Control" | "Alt" | "Meta"));
     match types_nothing || (last.chars().count() > 1 && last.chars().all(|c| c.is_ascii_alphanumeric())) {

@@ -82,6 +82,7 @@ macro_rules! on_a_tab {
         }
 
         impl From<$name> for $request {
+            #[allow(clippy::needless_update, reason = "a request may have no other field")]
             fn from($it: $name) -> $request {
                 let (tab, timeout_ms, after_screenshot) = ($it.tab.clone(), $it.timeout_ms, $it.after_screenshot);
                 on_a_tab!(@body $request, tab, timeout_ms, after_screenshot, $body)

@@ -236,3 +236,26 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_is_shortened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut heads = Heads::open(folder.path()).expect("opens");
+        let old: String =
+            (1..=MAX_LINES as i64).map(|seq| line(&heads.sign(&AuditHead { seq, hash: [7; 32] }))).collect();
+        // The last line was cut by a crash.
+        fs::write(heads.path(), format!("{old}{{\"seq\":2000")).expect("write");
+        heads = Heads::open(folder.path()).expect("opens");
+        let new = heads.sign(&AuditHead { seq: 20_001, hash: [8; 32] });
+        assert!(is_genuine(&new));
+        heads.append(&new).expect("written");
+        let kept = read(heads.path()).expect("read");
+        assert_eq!((kept.len(), kept[0].seq, kept.last()), (KEEP_LINES + 1, 10_001, Some(&new)));
+        assert_eq!(heads.newest_own().expect("read"), Some(new));
+        assert_eq!(fs::metadata(heads.path()).expect("there").permissions().mode() & 0o7777, 0o600);
+    }
+}

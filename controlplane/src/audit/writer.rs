@@ -337,7 +337,7 @@ impl Writer {
                 self.committed(batch, head, lost);
                 Ok(())
             }
-            Err(StoreError::Refused(_)) if batch.len() > 1 => self.one_by_one(batch).await,
+            Err(StoreError::Refused(_)) if !batch.is_empty() => self.one_by_one(batch).await,
             Err(error) => {
                 self.failed(batch, &error);
                 Err(error)
@@ -372,8 +372,10 @@ impl Writer {
                     tracing::error!(%error, row = ?item.row, "the database refuses a row of the audit log");
                     let mut state = self.queue.lock();
                     state.bytes -= item.size();
-                    state.lost += 1;
-                    state.lost_unsaid += 1;
+                    if item.keep {
+                        state.lost += 1;
+                        state.lost_unsaid += 1;
+                    }
                     drop(state);
                     item.refuse(&Refused::Store(error.to_string()));
                 }

@@ -245,7 +245,7 @@ impl Sessions {
         let lease = self.wanted(live).lease;
         let mut place = live.place();
         place.clone = Some(SessionClone { name: made.name.clone(), id: made.id.clone() });
-        place.renew_at = Some(lease_begin + lease / 3);
+        place.renew_at = Some(lease_begin + lease / 2);
         place.lease_until = Some(lease_begin + lease);
         place.since = Some(Instant::now());
         if place.browser.is_none() {

@@ -54,9 +54,8 @@ impl NewAudit {
     }
 }
 
-fn hash_of(row: &AuditRow) -> Result<[u8; 32], StoreError> {
-    let hash = row.hash.as_slice().try_into();
-    hash.map_err(|_| StoreError::Corrupt(format!("audit row {} has no valid hash", row.seq)))
+fn hash_of(seq: i64, hash: &[u8]) -> Result<[u8; 32], StoreError> {
+    hash.try_into().map_err(|_| StoreError::Corrupt(format!("audit row {seq} has no valid hash")))
 }
 
 /// A row of the audit log.
@@ -220,7 +219,7 @@ impl Store {
             let mut chained = Vec::with_capacity(rows.len());
             for row in rows {
                 let row = row.chained(&head)?;
-                head = AuditHead { seq: row.seq, hash: hash_of(&row)? };
+                head = AuditHead { seq: row.seq, hash: hash_of(row.seq, &row.hash)? };
                 chained.push(row);
             }
             let mut rest = chained.as_slice();

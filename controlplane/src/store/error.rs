@@ -45,10 +45,21 @@ impl From<sqlx::Error> for StoreError {
                 _ if database.code().is_some_and(|code| code.len() == 5 && code.starts_with("22")) => {
                     Self::Refused(error)
                 }
+                _ if database.code().is_some_and(|code| is_damage(&code)) => Self::Corrupt(error.to_string()),
                 _ => Self::Unavailable(error),
             },
             _ => Self::Unavailable(error),
         }
+    }
+}
+
+/// Whether the engine says that its files are damaged: SQLITE_CORRUPT, SQLITE_NOTADB, or Postgres's data_corrupted and
+/// index_corrupted.
+fn is_damage(code: &str) -> bool {
+    match code {
+        "XX001" | "XX002" => true,
+        // The primary code of SQLite is the lowest byte.
+        _ => code.len() < 5 && matches!(code.parse::<i32>().map(|code| code & 0xff), Ok(11 | 26)),
     }
 }
 

@@ -77,8 +77,7 @@ macro_rules! apply {
 }
 
 pub(super) async fn sqlite(options: &SqliteConnectOptions) -> Result<(), OpenError> {
-    let mut connection =
-        options.clone().optimize_on_close(false, None).connect().await.map_err(OpenError::Connect)?;
+    let mut connection = options.connect().await.map_err(OpenError::Connect)?;
     let result = async {
         connection.execute("BEGIN IMMEDIATE").await.map_err(OpenError::Connect)?;
         apply!(connection, SQLITE).await

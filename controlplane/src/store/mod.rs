@@ -50,8 +50,8 @@ impl fmt::Debug for Store {
 }
 
 /// Run the same body on whichever engine there is. `read db` gives an executor for one statement that only reads, `write db`
-/// one for one statement that writes, `transaction tx` a transaction that is committed after the body; `tx` is used as
-/// `&mut **tx`.
+/// one for one statement that writes (in a transaction, so that a statement whose caller gave up is not carried out later),
+/// `transaction tx` a transaction that is committed after the body; `tx` is used as `&mut ***tx`.
 macro_rules! on {
     ($store:expr, read $db:ident => $body:expr) => {
         match &$store.engine {
@@ -60,10 +60,10 @@ macro_rules! on {
         }
     };
     ($store:expr, write $db:ident => $body:expr) => {
-        match &$store.engine {
-            $crate::store::Engine::Sqlite { write: $db, .. } => $store.deadline(async { Ok($body) }).await,
-            $crate::store::Engine::Postgres($db) => $store.deadline(async { Ok($body) }).await,
-        }
+        $crate::store::on!($store, transaction tx => {
+            let $db = &mut ***tx;
+            $body
+        })
     };
     ($store:expr, transaction $tx:ident => $body:expr) => {
         match &$store.engine {

@@ -41,8 +41,7 @@ async fn sqlite(config: &StoreConfig, timeout: Duration, folder: &Path) -> Resul
         .journal_mode(SqliteJournalMode::Wal)
         // Every commit is on the disk when it returns.
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(timeout)
-        .optimize_on_close(true, 400);
+        .busy_timeout(timeout);
 
     // The switch to the write-ahead log needs the file alone and does not wait by itself.
     let began = Instant::now();

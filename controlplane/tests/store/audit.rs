@@ -237,6 +237,40 @@ both! {
         }
     }
 
+    /// Signed heads that somebody removed from the database are still in the file.
+    async fn removed_heads_are_found(database: &mut Database) {
+        let store = database.open().await;
+        for _ in 0..3 {
+            let audit = start(&store, database.state()).await;
+            audit.begin(entry("a", "click")).await.expect("committed").end(Ok(()));
+            audit.stop(STOP).await;
+        }
+        assert_eq!(database.sql("SELECT seq FROM audit_checkpoints ORDER BY seq"), "2\n4\n6");
+        assert_eq!(problems(database, &store).await, []);
+        database.sql("DELETE FROM audit_checkpoints WHERE seq = 4");
+        assert_eq!(problems(database, &store).await, [Problem::HeadRemoved { seq: 4 }]);
+    }
+
+    /// A row that the database refuses does not stop the log: the others are written, and the loss of one that had to be written is
+    /// said.
+    async fn a_row_that_the_database_refuses(database: &mut Database) {
+        let store = database.open().await;
+        let audit = start(&store, database.state()).await;
+        database.sql("CREATE UNIQUE INDEX poison ON audit (verb) WHERE verb = 'poison'");
+        let first = audit.begin(entry("a", "poison")).await.expect("committed");
+        let error = audit.begin(entry("a", "poison")).await.expect_err("refused");
+        assert!(error.is(ErrorCode::AuditUnavailable), "{error}");
+        assert_eq!(audit.status().lost, 0, "the call was refused, so nothing was lost");
+        first.end(Ok(()));
+        audit.begin_always(entry("a", "close_session")).await.end(Ok(()));
+        audit.stop(STOP).await;
+        assert_eq!(audit.status().lost, 1, "the outcome of the first call");
+        verified(&audit).await;
+        let verbs: Vec<_> = rows(&store).await.into_iter().map(|row| row.verb).collect();
+        let count = |verb: &str| verbs.iter().filter(|other| *other == verb).count();
+        assert_eq!((count("poison"), count("close_session"), count("audit_lost")), (1, 2, 1), "{verbs:?}");
+    }
+
     /// A log that was rewritten from a row on, with right hashes: only the signature tells.
     async fn a_rewritten_log_is_found(database: &mut Database) {
         let store = ten_calls(database).await;
@@ -298,7 +332,7 @@ both! {
         let audit = start(&store, database.state()).await;
         for round in 1..=2 {
             let running = audit.begin(entry("a", "navigate")).await.expect("committed");
-            tokio::task::block_in_place(|| database.fail());
+            database.fail();
             running.end(Ok(()));
             let error = audit.begin(entry("a", "click")).await.expect_err("refused");
             assert!(error.is(ErrorCode::AuditUnavailable) && error.retry_after_seconds() == Some(1), "{error}");
@@ -306,7 +340,7 @@ both! {
             let closing = audit.begin_always(entry("a", "close_session")).await;
             closing.end(Ok(()));
             assert_eq!(audit.status().waiting, 3);
-            tokio::task::block_in_place(|| database.heal());
+            database.heal();
             written(&audit).await;
             audit.begin(entry("a", "after")).await.expect("it heals").end(Ok(()));
             written(&audit).await;
@@ -359,11 +393,9 @@ both! {
                 assert!(began.elapsed() < Duration::from_secs(60), "no work is done: {:?}", audit.status());
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            tokio::task::block_in_place(|| {
-                database.fail();
-                std::thread::sleep(Duration::from_millis(1500));
-                database.heal();
-            });
+            database.fail();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            database.heal();
         }
         written(&audit).await;
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -397,14 +429,14 @@ both! {
         let store = database.open().await;
         let audit = start(&store, database.state()).await;
         let running = audit.begin(entry("a", "navigate")).await.expect("committed");
-        tokio::task::block_in_place(|| database.fail());
+        database.fail();
         running.end(Ok(()));
         audit.begin_always(entry("a", "close_session")).await.end(Ok(()));
         audit.stop(Duration::ZERO).await;
         let file = database.state().join("audit-unwritten.jsonl");
         assert_eq!(file.metadata().expect("the file").permissions().mode() & 0o7777, 0o600);
         store.close().await;
-        tokio::task::block_in_place(|| database.heal());
+        database.heal();
 
         let store = database.open().await;
         for _ in 0..2 {
@@ -450,7 +482,7 @@ fn what_waits_is_bounded() {
     crate::run(database, async |database: &mut Database| {
         let store = database.open().await;
         let audit = start(&store, database.state()).await;
-        tokio::task::block_in_place(|| database.fail());
+        database.fail();
         audit.begin(entry("a", "click")).await.expect_err("refused");
         let large = Entry { params: json!({ "text": "x".repeat(10_000) }), ..entry("a", "close_session") };
         let mut offered = 0_u64;
@@ -459,7 +491,7 @@ fn what_waits_is_bounded() {
             offered += 2;
             assert!(offered < 100_000, "nothing bounds the memory");
         }
-        tokio::task::block_in_place(|| database.heal());
+        database.heal();
         written(&audit).await;
         let lost = audit.status().lost;
         audit.stop(STOP).await;

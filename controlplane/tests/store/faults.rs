@@ -4,7 +4,8 @@ use crate::both;
 use crate::rows::session;
 use crate::support::database::Database;
 use crate::support::postgres::Postgres;
-use controlplane::config::StoreConfig;
+use controlplane::audit::{Audit, Entry};
+use controlplane::config::{AuditConfig, StoreConfig};
 use controlplane::error::{ApiError, ErrorCode};
 use controlplane::store::{Inserted, OpenError, Store, StoreError};
 use std::path::Path;
@@ -96,11 +97,9 @@ both! {
                 assert!(began.elapsed() < Duration::from_secs(60), "no work is done");
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            tokio::task::block_in_place(|| {
-                database.fail();
-                std::thread::sleep(Duration::from_millis(1500));
-                database.heal();
-            });
+            database.fail();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            database.heal();
         }
         healed(&store).await;
         stop.store(true, Ordering::Relaxed);
@@ -144,19 +143,21 @@ fn a_connection_lost_within_a_transaction() {
             .stderr(Stdio::null())
             .spawn()
             .expect("psql");
-        let waiting = |what: &str| {
+        let waiting = async |what: &str| {
             let began = Instant::now();
             while server.sql("test_0", what) == "0" {
                 assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         waiting(
             "SELECT COUNT(*) FROM pg_locks WHERE relation = 'idempotency'::regclass AND mode = 'AccessExclusiveLock' AND granted",
-        );
+        ).await;
         let row = session("a", "uid:1", 1);
         let (other, key) = (store.clone(), row.clone());
         let insert = tokio::spawn(async move { other.insert_session(&key, Some(("k", b"r"))).await });
-        waiting("SELECT COUNT(*) FROM pg_locks WHERE relation = 'idempotency'::regclass AND NOT granted");
+        waiting("SELECT COUNT(*) FROM pg_locks WHERE relation = 'idempotency'::regclass AND NOT granted")
+            .await;
         server.sql(
             "test_0",
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'controlplane'",
@@ -214,6 +215,32 @@ fn a_read_only_server() {
         switch("off");
         healed(&store).await;
         store.check().await.expect("writable");
+    });
+}
+
+/// A database that is no database, or is damaged, is not an outage.
+#[test]
+fn a_damaged_file() {
+    crate::run(Database::sqlite(), async |database: &mut Database| {
+        let file = database.state().join("controlplane.db");
+        std::fs::write(&file, "no database".repeat(100)).expect("write");
+        let error = database.try_open().await.expect_err("refused");
+        assert!(
+            matches!(error, OpenError::Connect(_)) && error.to_string().contains("not a database"),
+            "{error}"
+        );
+
+        std::fs::remove_file(&file).expect("remove");
+        let store = database.open().await;
+        let row = session("a", "uid:1", 1);
+        store.insert_session(&row, None).await.expect("insert");
+        store.close().await;
+        let store = database.open().await;
+        let mut bytes = std::fs::read(&file).expect("read");
+        bytes[4096..].fill(0x55);
+        std::fs::write(&file, bytes).expect("write");
+        let error = store.session(&row.id).await.expect_err("damaged");
+        assert!(matches!(error, StoreError::Corrupt(_)), "{error:?}");
     });
 }
 
@@ -283,6 +310,14 @@ fn a_full_disk() {
         let store = Store::open(&config, folder).await.expect("opens");
         let first = session("a", "uid:1", 1);
         store.insert_session(&first, Some(("first", b"r"))).await.expect("insert");
+        let audit = Audit::start(store.clone(), folder, &AuditConfig::default()).await.expect("starts");
+        let entry = || Entry {
+            actor: "uid:1".into(),
+            tenant: "a".into(),
+            session: None,
+            verb: "click".into(),
+            params: serde_json::json!({ "text": "x".repeat(5000) }),
+        };
 
         for round in 0..3 {
             let ballast = folder.join("ballast");
@@ -317,6 +352,13 @@ fn a_full_disk() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             };
             assert_unavailable(found);
+            let refused = loop {
+                match audit.begin(entry()).await {
+                    Ok(begun) => begun.end(Ok(())),
+                    Err(error) => break error,
+                }
+            };
+            assert!(refused.is(ErrorCode::AuditUnavailable), "{refused}");
             assert_eq!(store.session(&first.id).await.expect("reading works"), Some(first.clone()));
 
             std::fs::remove_file(&ballast).expect("remove");
@@ -325,7 +367,11 @@ fn a_full_disk() {
             for (row, inserted) in rows {
                 assert_eq!(store.session(&row.id).await.expect("read").is_some(), inserted);
             }
+            audit.begin(entry()).await.expect("it heals").end(Ok(()));
         }
+        audit.stop(Duration::from_secs(60)).await;
+        let report = audit.verify().await.expect("verify");
+        assert!(report.intact, "{report:?}");
         store.close().await;
     });
 }

@@ -24,7 +24,7 @@ pub use params::{
     StatusParams,
 };
 pub use results::{
-    CreateResult, DestroyResult, ForceUnmountResult, ListResult, Progress, ProgressState, ReapLine,
+    Callers, CreateResult, DestroyResult, ForceUnmountResult, ListResult, Progress, ProgressState, ReapLine,
     ReapReason, ReapResult,
 };
 pub use secret::{CloneSecret, InvalidSecret, SecretUrl};

@@ -17,6 +17,18 @@ pub struct CreateResult {
     /// `cdp_endpoint` contains it; nothing else does. None for a clone without browserd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<CloneSecret>,
+    /// Who may connect to the endpoint. The packet filter refuses everybody else.
+    #[serde(default)]
+    pub callers: Callers,
+}
+
+/// Who may connect to a clone's endpoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Callers {
+    /// User ids on the host itself.
+    pub users: Vec<u32>,
+    /// Addresses and networks of other machines and of containers.
+    pub networks: Vec<String>,
 }
 
 /// Result of `browser-clone-destroy`.

@@ -42,6 +42,29 @@ pub enum EgressHealth {
     TableMissing,
     /// The rules are missing or disabled: the clones' links stay down until they are restored.
     RulesMissing,
+    /// The rules are in place, but the clones' common link, a bridge, does not exist: clones have no network.
+    BridgeMissing,
+    /// The rules are in place, but the clones' bridge is down: clones have no network until hostd brings it up.
+    BridgeDown,
+}
+
+impl EgressHealth {
+    /// What is wrong and what it means for the clones; `None` if nothing is.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            EgressHealth::Ok => None,
+            EgressHealth::TableMissing => {
+                Some("the firewall's table of clones is missing: all clones are cut off")
+            }
+            EgressHealth::RulesMissing => Some(
+                "the firewall's rules for the clones are not loaded: their links are taken down until they are",
+            ),
+            EgressHealth::BridgeMissing => Some("the clones' bridge does not exist: all clones are cut off"),
+            EgressHealth::BridgeDown => {
+                Some("the clones' bridge is down, with the firewall's rules in place: all clones are cut off")
+            }
+        }
+    }
 }
 
 /// Result of `host-status`.

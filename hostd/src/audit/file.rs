@@ -1,7 +1,8 @@
 //! The log's file: opened without following links, checked, and always continued with a whole line.
 
-use crate::disk::{check_private, make_folder, sync_folder};
-use std::fs::{self, File, OpenOptions};
+use crate::disk::{make_folder, sync_folder};
+use settings::trusted_path::{self, ParentRule};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -20,7 +21,7 @@ impl LogFile {
     pub(super) fn open(path: &Path) -> io::Result<LogFile> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         make_folder(folder, 0o750)?;
-        check_private(folder, &fs::metadata(folder)?)?;
+        trusted_path::folder(folder, ParentRule::GroupMayWrite)?;
         let mut options = OpenOptions::new();
         // Nonblocking, so that a pipe in its place is refused instead of waited for.
         options.read(true).append(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -38,10 +39,7 @@ impl LogFile {
             opened => opened?,
         };
         let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::other(format!("{} is not a regular file", path.display())));
-        }
-        check_private(path, &meta)?;
+        trusted_path::opened(path, &meta)?;
         let mut last = [b'\n'];
         if meta.len() > 0 {
             file.read_exact_at(&mut last, meta.len() - 1)?;

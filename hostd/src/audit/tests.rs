@@ -106,6 +106,11 @@ fn an_unsafe_path_is_refused() {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     refused("written by others");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let below = dir.path().join("open/log/audit.log");
+    fs::create_dir_all(below.parent().unwrap()).unwrap();
+    fs::set_permissions(dir.path().join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    let error = Audit::open(&below).unwrap_err().to_string();
+    assert!(error.contains("open can be written by others"), "on the way to it: {error}");
     Audit::open(&path).unwrap();
     fs::remove_file(&path).unwrap();
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();

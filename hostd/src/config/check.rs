@@ -119,7 +119,7 @@ impl Config {
             );
         }
 
-        if let Err(error) = self.log.filter.parse::<tracing_subscriber::EnvFilter>() {
+        if let Err(error) = self.log.filter.parse::<tracing_subscriber::filter::Targets>() {
             wrong("log.filter", format!("{:?} is not a filter ({error}): try \"info\"", self.log.filter));
         }
         if let Some(listen) = self.metrics.listen {

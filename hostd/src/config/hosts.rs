@@ -1,9 +1,8 @@
-//! The sections of the hosts: drivers, egress, Linux and FreeBSD.
+//! The sections of the hosts: drivers, Linux and FreeBSD.
 
 use super::types::{empty_is_none, none_is_empty};
 use crate::api::SnapshotName;
 use crate::platform::DefaultDirs;
-use pf::ConnectionLimits;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -50,65 +49,6 @@ pub enum HostDriver {
     #[cfg(feature = "fake-host")]
     #[schemars(skip)]
     Fake,
-}
-
-/// What the clones may reach, and who may reach them. Private, local and cloud-internal addresses are always blocked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct EgressConfig {
-    /// The name of the nftables table. Two daemons on one host need two names.
-    pub table: String,
-    /// The only resolver that clones may use. Empty: none.
-    #[serde(deserialize_with = "empty_is_none", serialize_with = "none_is_empty")]
-    #[schemars(with = "String")]
-    pub resolver: Option<IpAddr>,
-    /// The interface to the Internet, the only one that clones may use. Empty: as the routes say.
-    pub external: String,
-    /// Addresses that may connect to browserd in the clones, in addition to this host.
-    pub control_plane: Vec<IpAddr>,
-    /// User ids on this host that may connect to browserd in the clones.
-    pub control_users: Vec<u32>,
-    /// The port of browserd in the clones. browserd is not privileged, so it needs a port from 1024 on.
-    #[schemars(range(min = 1024, max = 65535))]
-    pub browserd_port: u16,
-    /// Connections and flows of one clone at the same time. More are refused, because all share the host's connection
-    /// tracking. An ordinary browser needs a few hundred.
-    #[schemars(range(min = 64, max = 1_000_000))]
-    pub max_connections: u32,
-    /// New connections of one clone per second, on average. More are refused.
-    #[schemars(range(min = 10, max = 1_000_000))]
-    pub new_connections_per_second: u32,
-    /// New connections of one clone at once, after a time with fewer. A heavy page opens a few hundred.
-    #[schemars(range(min = 10, max = 1_000_000))]
-    pub new_connections_burst: u32,
-}
-
-impl EgressConfig {
-    /// The limits of each clone's connections.
-    pub fn connection_limits(&self) -> ConnectionLimits {
-        ConnectionLimits {
-            open: self.max_connections,
-            new_per_second: self.new_connections_per_second,
-            burst: self.new_connections_burst,
-        }
-    }
-}
-
-impl Default for EgressConfig {
-    fn default() -> Self {
-        let limits = ConnectionLimits::default();
-        Self {
-            table: "hostd".into(),
-            resolver: None,
-            external: String::new(),
-            control_plane: Vec::new(),
-            control_users: vec![0],
-            browserd_port: 8080,
-            max_connections: limits.open,
-            new_connections_per_second: limits.new_per_second,
-            new_connections_burst: limits.burst,
-        }
-    }
 }
 
 /// The Linux host.

@@ -112,6 +112,10 @@ pub struct LifecycleConfig {
     /// How often the host is inspected and compared with the records.
     #[schemars(range(min = 10, max = 3_600_000))]
     pub reconcile_interval_ms: u64,
+    /// How often each ready clone's browser service is asked whether it answers; 0 is never. A clone whose service does not
+    /// answer twice in a row is shown as broken.
+    #[schemars(range(max = 3_600_000))]
+    pub service_check_interval_ms: u64,
     /// How long a stopping daemon waits for running operations; unfinished ones stay recorded.
     #[schemars(range(max = 3600))]
     pub shutdown_grace_seconds: u64,
@@ -128,6 +132,7 @@ impl Default for LifecycleConfig {
             orphan_grace_seconds: 600,
             reap_cap: 10,
             reconcile_interval_ms: 5_000,
+            service_check_interval_ms: 30_000,
             shutdown_grace_seconds: 30,
         }
     }

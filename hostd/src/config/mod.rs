@@ -4,6 +4,7 @@
 
 mod check;
 mod clone_limits;
+mod egress;
 mod hosts;
 mod lifecycle;
 mod service;
@@ -11,9 +12,9 @@ mod trust;
 mod types;
 
 pub use clone_limits::CloneLimits;
+pub use egress::{EgressConfig, ProbeTarget, Resolver};
 pub use hosts::{
-    DiskBound, EgressConfig, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig,
-    StorageDriver,
+    DiskBound, FreebsdConfig, HostConfig, HostDriver, JailDriver, LimitsDemand, LinuxConfig, StorageDriver,
 };
 pub use lifecycle::{LifecycleConfig, PoolConfig};
 pub use service::{AccessRule, LogConfig, LogFormat, MetricsConfig, ServerConfig};

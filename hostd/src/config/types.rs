@@ -1,7 +1,8 @@
 //! The configuration as a whole, its paths, and the types that several sections use.
 
 use super::clone_limits::CloneLimits;
-use super::hosts::{EgressConfig, FreebsdConfig, HostConfig, LinuxConfig};
+use super::egress::EgressConfig;
+use super::hosts::{FreebsdConfig, HostConfig, LinuxConfig};
 use super::lifecycle::{LifecycleConfig, PoolConfig};
 use super::service::{AccessRule, LogConfig, MetricsConfig, ServerConfig};
 use crate::platform::{DefaultDirs, default_dirs};

@@ -13,6 +13,7 @@ pub mod linux;
 #[cfg_attr(target_os = "linux", path = "linux/native.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "freebsd/native.rs")]
 mod native;
+mod resolvers;
 pub mod zfs;
 
 pub use native::{helper, templates};
@@ -86,6 +87,8 @@ pub struct CloneSpec {
     pub snapshot: SnapshotName,
     /// Its limits.
     pub limits: Limits,
+    /// When it has to be gone, as time since boot.
+    pub deadline: Duration,
     /// What its browser service requires of callers.
     pub secret: Option<CloneSecret>,
     /// Whether its browser loads a page before it counts as ready, so that the owner's first page loads faster. Only members
@@ -399,6 +402,16 @@ pub trait Host: Send + Sync + 'static {
     /// Start the browser service and wait until it is ready. Returns its endpoint.
     fn ensure_service(&self, spec: &CloneSpec) -> impl Future<Output = HostResult<ServiceEndpoint>> + Send;
 
+    /// Tell a running clone's jail its new deadline. A host whose jails end at their deadline by themselves does so a moment
+    /// later than hostd, so that no clone outlives its deadline while hostd does not run.
+    fn set_deadline(
+        &self,
+        _names: &SlotNames,
+        _deadline: Duration,
+    ) -> impl Future<Output = HostResult<()>> + Send {
+        std::future::ready(Ok(()))
+    }
+
     /// Remove the clone's addresses from the table, so that no packet of the clone passes any more, also of existing
     /// connections in both directions and behind NAT. Their states may stay until the clone has no interface.
     fn cut_egress(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
@@ -412,7 +425,8 @@ pub trait Host: Send + Sync + 'static {
     fn freeze(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Resume a frozen clone; a clone that is not frozen is left as it is. Every create from the warm pool waits for this.
-    fn thaw(&self, names: &SlotNames) -> impl Future<Output = HostResult<()>> + Send;
+    /// Its jail learns its deadline first, because a member's own may have passed: see [`Host::set_deadline`].
+    fn thaw(&self, names: &SlotNames, deadline: Duration) -> impl Future<Output = HostResult<()>> + Send;
 
     /// Whether the browser service answers now. It is [`Part::Service`] alone, because every create from the warm pool waits
     /// for this.
@@ -449,6 +463,11 @@ pub trait Host: Send + Sync + 'static {
     /// Wait for the work of calls whose future was dropped before its end. A host whose work ends with the future has none.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
+    }
+
+    /// Let a user of this host connect to the endpoints of clones, unless the configuration lists the users.
+    fn admit(&self, _user: u32) -> impl Future<Output = HostResult<()>> + Send {
+        std::future::ready(Ok(()))
     }
 
     /// Called when hostd stops: release what only a running hostd needs. Remaining clones keep everything.

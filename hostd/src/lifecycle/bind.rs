@@ -21,6 +21,7 @@ use crate::api::{CloneState, CreateResult, Flavor, Launch, RpcError};
 use crate::host::{CloneSpec, Host, HostError, HostErrorKind, HostResult, Part};
 use crate::record::{Phase, Record};
 use crate::slot::{Slot, SlotNames};
+use std::time::Duration;
 
 /// Why a member could not be bound.
 enum BindError {
@@ -130,7 +131,7 @@ impl<H: Host> SlotWorker<H> {
             Record { phase, ..bound.clone() }
         };
         let thaw = async {
-            progress.step("thaw", self.thaw()).await?;
+            progress.step("thaw", self.thaw(&spec)).await?;
             progress.step("service", self.prove_service()).await
         };
         // The record does not contain how long the thaw takes: it is written at the same time.
@@ -157,6 +158,7 @@ impl<H: Host> SlotWorker<H> {
         progress: Progress,
     ) -> Result<CreateResult, BindError> {
         self.prove_jail(spec).await?;
+        self.set_deadline(spec.deadline).await?;
         bound.phase = Phase::Creating;
         let saved = self.parts.registry.save(&self.turn, &bound).await;
         saved.map_err(|error| {
@@ -166,9 +168,15 @@ impl<H: Host> SlotWorker<H> {
         built.map_err(BindError::RolledBack)
     }
 
-    pub(super) async fn thaw(&self) -> HostResult<()> {
+    pub(super) async fn thaw(&self, spec: &CloneSpec) -> HostResult<()> {
         let host = &self.parts.host;
-        host.run(self.names.name.as_str(), host.host.thaw(&self.names)).await
+        host.run(self.names.name.as_str(), host.host.thaw(&self.names, spec.deadline)).await
+    }
+
+    /// Tell the clone's jail its deadline.
+    pub(super) async fn set_deadline(&self, deadline: Duration) -> HostResult<()> {
+        let host = &self.parts.host;
+        host.run(self.names.name.as_str(), host.host.set_deadline(&self.names, deadline)).await
     }
 
     /// Prove that the member's service answers: nothing else can have changed since the member was made.

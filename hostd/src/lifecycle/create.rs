@@ -2,7 +2,9 @@
 
 use super::claim_slot::CloneRequest;
 use super::entry::Caller;
-use super::errors::{limit_label, name_taken, no_slot, operation_died, state_unavailable, unknown_name};
+use super::errors::{
+    host_error, limit_label, name_taken, no_slot, operation_died, state_unavailable, unknown_name,
+};
 use super::parts::Parts;
 use super::progress::ProgressSink;
 use super::registry::{NoSlot, RegistryState};
@@ -81,6 +83,7 @@ impl<H: Host> Parts<H> {
             }
             if !firewall_checked {
                 self.firewall_is_ready().await?;
+                self.admit(caller.uid).await?;
                 firewall_checked = true;
             }
             // What was read before the call counts for the first attempt only.
@@ -271,15 +274,27 @@ impl<H: Host> SlotWorker<H> {
                     return Err(finished());
                 }
                 if lease > left {
+                    let before = record.deadline.mono_ms;
                     record.deadline = now.stamp_in(lease);
-                    let saved = parts.registry.save(&self.turn, &record).await;
-                    saved.map_err(|error| state_unavailable(&parts.config, &error))?;
+                    let jail = |millis| self.set_deadline(Duration::from_millis(millis));
+                    // First, so that the jail's deadline is never earlier than the record's.
+                    let told = jail(record.deadline.mono_ms).await;
+                    told.map_err(|error| host_error(&error).about(&self.names.name))?;
+                    if let Err(error) = parts.registry.save(&self.turn, &record).await {
+                        // What fails here as well ends at the deadline that was asked for.
+                        let _ = jail(before).await;
+                        return Err(state_unavailable(&parts.config, &error));
+                    }
                     parts.wake.notify_one();
                 }
                 let mut result = parts.create_result(&record, true);
-                if let Some((CloneState::Broken, problem)) = parts.registry.read().assessed.get(&self.slot())
-                {
-                    (result.clone.state, result.clone.problem) = (CloneState::Broken, problem.clone());
+                let assessed = parts.registry.read().assessed.get(&self.slot()).cloned();
+                let problem = match assessed {
+                    Some((CloneState::Broken, problem)) => Some(problem.unwrap_or_default()),
+                    _ => parts.services.problem(&record),
+                };
+                if problem.is_some() {
+                    (result.clone.state, result.clone.problem) = (CloneState::Broken, problem);
                 }
                 Ok(Some(result))
             }

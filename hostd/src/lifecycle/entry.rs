@@ -6,6 +6,7 @@ use super::parts::Parts;
 use super::progress::ProgressSink;
 use super::reaping::Reaping;
 use super::registry::Registry;
+use super::service_watch::ServiceWatch;
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
 use crate::api::{
@@ -23,7 +24,7 @@ use crate::slot::{Slots, SlotsError};
 use crate::timing;
 use futures_util::future::join_all;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -132,12 +133,20 @@ impl<H: Host> Lifecycle<H> {
             alarms,
             warm_pool: WarmPool::new(unproven),
             reaping: Reaping::default(),
+            services: ServiceWatch::default(),
             wake: Notify::new(),
             config,
             clock,
             metrics,
         });
         parts.first_inspection().await;
+        let owners: BTreeSet<u32> =
+            parts.registry.read().records.values().filter_map(|record| record.owner_uid).collect();
+        for owner in owners {
+            if let Err(error) = parts.admit(Some(owner)).await {
+                tracing::warn!(owner, error = error.message, "the owner of a clone may not connect to it");
+            }
+        }
         Ok(Lifecycle { parts, stopped: watch::Sender::new(false) })
     }
 
@@ -286,6 +295,18 @@ impl<H: Host> Lifecycle<H> {
                 () = tokio::time::sleep(pause) => {}
                 () = self.parts.wake.notified() => {}
                 () = self.host().changed() => {}
+                _ = stopped.wait_for(|stopped| *stopped) => return,
+            }
+        }
+    }
+
+    /// Ask the services of ready clones in turn until the shutdown. Spawn this once.
+    pub async fn run_service_checks(self) {
+        let interval = Duration::from_millis(self.parts.config.lifecycle.service_check_interval_ms);
+        let mut stopped = self.stopped.subscribe();
+        while !interval.is_zero() {
+            tokio::select! {
+                () = self.parts.check_services(interval) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
         }

@@ -11,6 +11,7 @@
 //! | [`slot_task`] | one task per busy slot: its queue, joins, the work in flight |
 //! | [`reaping`] | the timer's removals, in parallel and bounded |
 //! | [`planner`] | pure: from records and an inspection to decisions |
+//! | [`service_watch`] | whether the services of ready clones answer |
 //! | [`warm_pool`] | when members are made and drained |
 
 mod bind;
@@ -29,7 +30,9 @@ mod progress;
 mod reap;
 mod reaping;
 mod registry;
+mod removal_errors;
 mod repair;
+mod service_watch;
 mod slot_task;
 mod step;
 mod teardown;

@@ -4,9 +4,10 @@ use super::calls::{Alarms, Calls};
 use super::host_calls::HostCalls;
 use super::reaping::Reaping;
 use super::registry::{Caps, Registry};
+use super::service_watch::ServiceWatch;
 use super::slot_task::SlotTasks;
 use super::warm_pool::WarmPool;
-use crate::api::{EgressHealth, RpcError, SnapshotName};
+use crate::api::{RpcError, SnapshotName};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::Host;
@@ -38,6 +39,8 @@ pub(super) struct Parts<H> {
     pub(super) warm_pool: WarmPool,
     /// The slots that the timer is removing or about to remove.
     pub(super) reaping: Reaping,
+    /// Whether the services of ready clones answer.
+    pub(super) services: ServiceWatch,
     /// Wakes the timer: there may be an earlier deadline than the one it sleeps for.
     pub(super) wake: Notify,
 }
@@ -73,16 +76,15 @@ impl<H: Host> Parts<H> {
             ));
         }
         let health = self.host.run("firewall", self.host.host.egress_health()).await;
-        let message = match health.map_err(|error| host_error(&error))? {
-            EgressHealth::Ok => return Ok(()),
-            EgressHealth::TableMissing => "the firewall's table of clones is missing",
-            EgressHealth::RulesMissing => "the firewall's rules for the clones are not loaded",
-        };
+        let Some(problem) = health.map_err(|error| host_error(&error))?.problem() else { return Ok(()) };
         self.wake.notify_one();
-        Err(host_not_ready(
-            message,
-            "hostd puts them back by itself where it can; hostctl doctor reports more",
-        ))
+        Err(host_not_ready(problem, "hostd repairs what it can by itself; hostctl doctor reports more"))
+    }
+
+    /// Let whoever creates a clone connect to it.
+    pub(super) async fn admit(&self, user: Option<u32>) -> Result<(), RpcError> {
+        let Some(user) = user else { return Ok(()) };
+        self.host.run("firewall", self.host.host.admit(user)).await.map_err(|error| host_error(&error))
     }
 
     /// The template can be cloned now: what every clone needs that is made.

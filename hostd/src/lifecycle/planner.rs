@@ -339,6 +339,7 @@ pub fn spec(record: &Record, slots: &Slots) -> CloneSpec {
         clone_id: record.clone_id.clone(),
         snapshot: record.snapshot.clone(),
         limits: record.limits,
+        deadline: Duration::from_millis(record.deadline.mono_ms),
         secret: record.secret.clone(),
         warm_up: false,
     }

@@ -9,9 +9,7 @@ use super::progress::{Progress, ProgressSink};
 use super::reaping::UNFINISHED_AT_ONCE;
 use super::slot_task::{SlotMessage, SlotReply, SlotWorker};
 use super::teardown::TeardownEnd;
-use crate::api::{
-    CloneId, EgressHealth, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult, RpcError,
-};
+use crate::api::{CloneId, ErrorCode, Method, ReapLine, ReapParams, ReapReason, ReapResult, RpcError};
 use crate::host::{Host, HostResult, Inventory, ObservedClone, Part, chain};
 use crate::record::Phase;
 use crate::slot::Slot;
@@ -75,7 +73,7 @@ impl<H: Host> Parts<H> {
             (assessed, plan)
         });
         self.alarms.set("reap", plan.alarm.clone());
-        self.alarms.set("egress", egress_alarm(self.registry.read().egress()));
+        self.alarms.set("egress", self.registry.read().egress().problem().map(str::to_owned));
         self.metrics.reconcile(began.elapsed().as_secs_f64());
         Ok(plan)
     }
@@ -379,18 +377,5 @@ impl<H: Host> SlotWorker<H> {
                 Reaped::Failed(assessment.why, teardown.errors)
             }
         }
-    }
-}
-
-pub(super) fn egress_alarm(health: EgressHealth) -> Option<String> {
-    match health {
-        EgressHealth::Ok => None,
-        EgressHealth::TableMissing => {
-            Some("the firewall's table of clones is missing: all clones are cut off".into())
-        }
-        EgressHealth::RulesMissing => Some(
-            "the firewall's rules for the clones are not loaded: their links are taken down until they are"
-                .into(),
-        ),
     }
 }

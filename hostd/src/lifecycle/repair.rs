@@ -2,7 +2,6 @@
 
 use super::parts::Parts;
 use super::planner::{self, Repair};
-use super::reap::egress_alarm;
 use super::slot_task::SlotWorker;
 use super::step::Step;
 use crate::api::{CloneId, Flavor};
@@ -17,7 +16,7 @@ impl<H: Host> Parts<H> {
     pub(super) async fn repair_firewall(&self) {
         let health = self.host.run("firewall", self.host.host.repair_egress()).await;
         let alarm = match &health {
-            Ok(health) => egress_alarm(*health),
+            Ok(health) => health.problem().map(str::to_owned),
             Err(error) => Some(format!("the clones' firewall cannot be put back: {}", chain(error))),
         };
         match &alarm {
@@ -31,6 +30,13 @@ impl<H: Host> Parts<H> {
     pub(super) async fn destroy_aside(&self, id: &CloneId) {
         report(id.as_str(), self.host.run(id.as_str(), self.host.host.destroy_aside(id)).await);
     }
+}
+
+/// What a repair did.
+enum Repaired {
+    Yes,
+    /// A fresh inspection showed nothing to repair, or nothing that is still wanted.
+    NotNeeded,
 }
 
 fn report(object: &str, result: HostResult<()>) {
@@ -50,38 +56,42 @@ impl<H: Host> SlotWorker<H> {
             Repair::SetLimits(_) => self.repair_step(Step::Limits).await,
             Repair::Freeze(_) | Repair::Thaw(_) => self.repair_frozen().await,
             Repair::CutEgress(_) => match self.running().await {
-                Ok(Some(_)) => return,
-                Ok(None) => host.run(name, host.host.cut_egress(&self.names)).await,
+                Ok(Some(_)) => Ok(Repaired::NotNeeded),
+                Ok(None) => host.run(name, host.host.cut_egress(&self.names)).await.map(|()| Repaired::Yes),
                 Err(error) => Err(error),
             },
             // These are no repairs of a slot.
-            Repair::Firewall | Repair::DestroyAside(_) => Ok(()),
+            Repair::Firewall | Repair::DestroyAside(_) => Ok(Repaired::NotNeeded),
         };
         match result {
-            Ok(()) => tracing::info!(?repair, "repaired"),
+            Ok(Repaired::Yes) => tracing::info!(?repair, "repaired"),
+            Ok(Repaired::NotNeeded) => tracing::debug!(?repair, "no repair is needed any more"),
             Err(error) => tracing::warn!(?repair, error = chain(&error), "not repaired yet"),
         }
     }
 
     /// Run a step again for a clone that is running, if it still is.
-    async fn repair_step(&self, step: Step) -> HostResult<()> {
-        let Some(spec) = self.running().await? else { return Ok(()) };
+    async fn repair_step(&self, step: Step) -> HostResult<Repaired> {
+        let Some(spec) = self.running().await? else { return Ok(Repaired::NotNeeded) };
         let host = &self.parts.host;
-        host.run(spec.names.name.as_str(), step.ensure(&host.host, &spec)).await.map(drop)
+        host.run(spec.names.name.as_str(), step.ensure(&host.host, &spec)).await.map(|_| Repaired::Yes)
     }
 
     /// Freeze a ready member of the warm pool and thaw a clone that has an owner, if it still has to be.
-    async fn repair_frozen(&self) -> HostResult<()> {
-        let shall_be_frozen = match self.record().map(|record| record.phase) {
-            Some(Phase::Pooled { flavor: Flavor::Ready, .. }) => true,
-            Some(Phase::Ready { .. }) => false,
-            _ => return Ok(()),
+    async fn repair_frozen(&self) -> HostResult<Repaired> {
+        let Some(record) = self.record() else { return Ok(Repaired::NotNeeded) };
+        let shall_be_frozen = match &record.phase {
+            Phase::Pooled { flavor: Flavor::Ready, .. } => true,
+            Phase::Ready { .. } => false,
+            _ => return Ok(Repaired::NotNeeded),
         };
         let observed = self.parts.host.inspect(&self.names, &[Part::Jail, Part::Processes]).await?;
         match (shall_be_frozen, observed.frozen) {
-            (true, false) => self.freeze().await,
-            (false, true) => self.thaw().await,
-            _ => Ok(()),
+            (true, false) => self.freeze().await.map(|()| Repaired::Yes),
+            (false, true) => {
+                self.thaw(&planner::spec(&record, &self.parts.slots)).await.map(|()| Repaired::Yes)
+            }
+            _ => Ok(Repaired::NotNeeded),
         }
     }
 

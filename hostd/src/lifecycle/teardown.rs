@@ -6,9 +6,10 @@
 use super::host_calls::Settled;
 use super::ownership::{self, Ownership};
 use super::progress::Progress;
+use super::removal_errors::RemovalErrors;
 use super::slot_task::SlotWorker;
 use crate::api::{CloneId, StageTiming};
-use crate::host::{Host, HostErrorKind, HostResult, ObservedClone, Part, Unmount, chain};
+use crate::host::{Host, HostErrorKind, HostResult, ObservedClone, Part, Unmount};
 use std::time::Duration;
 
 /// How a teardown ended.
@@ -47,9 +48,10 @@ impl<H: Host> SlotWorker<H> {
         progress: Progress,
         halted: impl FnOnce() + Send,
     ) -> Teardown {
-        let mut walk = Walk { worker: self, ownership, progress: &progress, errors: Vec::new() };
+        let mut walk =
+            Walk { worker: self, ownership, progress: &progress, errors: RemovalErrors::default() };
         let (end, left) = walk.run(halted).await;
-        let errors = walk.errors;
+        let errors = walk.errors.texts();
         let name = &self.names.name;
         match end {
             TeardownEnd::Incomplete => {
@@ -66,7 +68,7 @@ struct Walk<'a, H> {
     worker: &'a SlotWorker<H>,
     ownership: Ownership<'a>,
     progress: &'a Progress,
-    errors: Vec<String>,
+    errors: RemovalErrors,
 }
 
 impl<H: Host> Walk<'_, H> {
@@ -89,7 +91,7 @@ impl<H: Host> Walk<'_, H> {
                     // An abandoned call may have made something after the inspection.
                     Ok(Settled::Waited) => continue,
                     Err(error) => {
-                        self.errors.push(chain(&error));
+                        self.errors.add("wait", &error);
                         return (TeardownEnd::Incomplete, observed);
                     }
                 }
@@ -98,7 +100,7 @@ impl<H: Host> Walk<'_, H> {
             }
             if pass == PASSES || (pass > 0 && failed) {
                 let parts: Vec<&str> = owned.parts().into_iter().map(Part::word).collect();
-                self.errors.push(format!("the host still shows: {}", parts.join(", ")));
+                self.errors.note(format!("the host still shows: {}", parts.join(", ")));
                 break;
             }
             if pass > 0 && (owned.egress || owned.connections) {
@@ -124,7 +126,7 @@ impl<H: Host> Walk<'_, H> {
         let held = self.ownership.held(observed);
         let held = held.filter(|_| !owned.mounts.is_empty() || owned.storage.is_some());
         match &held {
-            Some(why) => self.errors.push(format!("{}: {why}", names.name)),
+            Some(why) => self.errors.note(format!("{}: {why}", names.name)),
             None if owned.mounts.is_empty() => {}
             None => self.step("mounts", host.unmount(names, Unmount::Gentle)).await,
         }
@@ -191,22 +193,21 @@ impl<H: Host> Walk<'_, H> {
         if left.is_some_and(|left| left.storage.is_none()) {
             return StorageTry::Gone;
         }
-        self.errors.push(format!("storage: {}", chain(&error)));
-        self.errors.dedup();
+        self.errors.add("storage", &error);
         if error.kind == HostErrorKind::Busy { StorageTry::Busy } else { StorageTry::Failed }
     }
 
     /// One step of the walk. Its error is collected, and the walk continues.
     async fn step(&mut self, step: &str, work: impl Future<Output = HostResult<()>>) {
         if let Err(error) = self.progress.step(step, self.worker.parts.host.run(step, work)).await {
-            self.errors.push(format!("{step}: {}", chain(&error)));
+            self.errors.add(step, &error);
         }
     }
 
     /// What is in the slot. `None`: the host cannot be inspected, so nothing may be touched.
     async fn inspect(&mut self, parts: &[Part]) -> Option<ObservedClone> {
         let observed = self.worker.parts.host.inspect(&self.worker.names, parts).await;
-        observed.inspect_err(|error| self.errors.push(format!("look: {}", chain(error)))).ok()
+        observed.inspect_err(|error| self.errors.add("inspect", error)).ok()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::entry::{Caller, LifecycleStatus};
 use super::parts::Parts;
 use super::registry::RegistryState;
+use super::service_watch::ServiceWatch;
 use crate::api::{
     CloneInfo, CloneState, CreateResult, Finding, ListParams, ListResult, PoolMember, PoolStatus, SecretUrl,
     Severity,
@@ -39,7 +40,7 @@ impl<H: Host> Parts<H> {
         let busy = self.tasks.busy();
         let registry = self.registry.read();
         let mut clones = Vec::new();
-        for (slot, (state, problem)) in states(&registry, &busy) {
+        for (slot, (state, problem)) in states(&registry, &busy, &self.services) {
             let record = registry.records.get(&slot);
             let mut info = match record {
                 Some(record) => self.describe(record, Viewer::new(caller, record)),
@@ -62,7 +63,7 @@ impl<H: Host> Parts<H> {
         let registry = self.registry.read();
         let mut clones: BTreeMap<CloneState, u64> =
             CloneState::ALL.into_iter().map(|state| (state, 0)).collect();
-        for (state, _) in states(&registry, &busy).values() {
+        for (state, _) in states(&registry, &busy, &self.services).values() {
             *clones.entry(*state).or_default() += 1;
         }
         LifecycleStatus {
@@ -130,7 +131,8 @@ impl<H: Host> Parts<H> {
         let clone = self.describe(record, Viewer::Owner);
         // The browser's own socket, of a clone without browserd, needs no secret.
         let has_browserd = clone.endpoint.as_deref().is_some_and(|at| at.starts_with("http://"));
-        CreateResult { clone, renewed, secret: record.secret.clone().filter(|_| has_browserd) }
+        let secret = record.secret.clone().filter(|_| has_browserd);
+        CreateResult { clone, renewed, secret, callers: self.config.egress.callers(record.owner_uid) }
     }
 
     /// One record as a caller sees it.
@@ -206,7 +208,11 @@ impl<H: Host> Parts<H> {
 }
 
 /// Every known slot with its state and problem.
-fn states(registry: &RegistryState, busy: &BTreeSet<Slot>) -> BTreeMap<Slot, (CloneState, Option<String>)> {
+fn states(
+    registry: &RegistryState,
+    busy: &BTreeSet<Slot>,
+    services: &ServiceWatch,
+) -> BTreeMap<Slot, (CloneState, Option<String>)> {
     let mut states = registry.assessed.clone();
     states.retain(|slot, (state, _)| {
         registry.records.contains_key(slot) || matches!(state, CloneState::Orphan | CloneState::Foreign)
@@ -218,11 +224,14 @@ fn states(registry: &RegistryState, busy: &BTreeSet<Slot>) -> BTreeMap<Slot, (Cl
             Phase::Destroying { attempts: 0, .. } => (CloneState::Destroying, None),
             Phase::Destroying { .. } if busy.contains(slot) => (CloneState::Destroying, None),
             Phase::Destroying { errors, .. } => (CloneState::Incomplete, Some(errors.join("; "))),
-            // Only an inspection can tell whether a ready clone is broken.
+            // Only an inspection or its service can tell whether a ready clone is broken.
             Phase::Ready { .. } | Phase::Pooled { .. } => match (states.get(slot), &record.phase) {
                 (Some((CloneState::Broken, problem)), _) => (CloneState::Broken, problem.clone()),
                 (_, Phase::Pooled { .. }) => (CloneState::Pooled, None),
-                _ => (CloneState::Ready, None),
+                _ => match services.problem(record) {
+                    Some(problem) => (CloneState::Broken, Some(problem)),
+                    None => (CloneState::Ready, None),
+                },
             },
         };
         states.insert(*slot, by_phase);

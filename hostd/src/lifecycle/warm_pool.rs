@@ -454,7 +454,7 @@ impl<H: Host> SlotWorker<H> {
         if record.pooled() == Some(Flavor::Basic) {
             return self.prove_jail(&planner::spec(record, &self.parts.slots)).await;
         }
-        self.thaw().await?;
+        self.thaw(&planner::spec(record, &self.parts.slots)).await?;
         self.prove_service().await?;
         self.freeze().await
     }

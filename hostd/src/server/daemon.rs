@@ -24,11 +24,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::FmtSpan;
-
-/// The daemon mostly waits for sockets, disks and commands.
-const WORKERS: usize = 2;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How long to wait before the socket is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -120,8 +119,9 @@ impl CheckedConfig {
 /// Run the daemon until it is told to stop.
 pub fn run(checked: CheckedConfig) -> Result<(), DaemonError> {
     crate::platform::spare_memory();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+    // One thread: the work of the daemon itself is short, and everything that waits for a disk, the kernel or a command runs
+    // on other threads. A second one would cost memory and a wake-up for each step of a call.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("the runtime cannot be started"))?;
@@ -192,6 +192,7 @@ pub async fn run_with_host<H: Host>(
         () = signals.stop(1) => return Ok(()),
     };
     tokio::spawn(lifecycle.clone().run_timers());
+    tokio::spawn(lifecycle.clone().run_service_checks());
     if config.pool.size > 0 {
         tokio::spawn(lifecycle.clone().run_pool());
     }
@@ -308,9 +309,10 @@ fn raise_open_files(connections: usize) {
 
 /// Write the log to standard error, as text or as JSON.
 pub fn start_log(config: &LogConfig) {
-    let filter = EnvFilter::try_new(&config.filter).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter: Targets =
+        config.filter.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(LogWriter(config.format))
         // The writer escapes control characters, those of colours too.
         .with_ansi(false)
@@ -318,7 +320,7 @@ pub fn start_log(config: &LogConfig) {
         // All spans are those of `timing`.
         .with_span_events(FmtSpan::CLOSE);
     match config.format {
-        LogFormat::Human => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Human => log.finish().with(filter).init(),
+        LogFormat::Json => log.json().flatten_event(true).finish().with(filter).init(),
     }
 }

@@ -65,8 +65,7 @@ case "$tool $*" in
         put jail "$(sed -n 's/^  host.hostuuid = "\(.*\)";$/\1/p' "$jails/browsertask001/jail.conf")"
         put process && put devfs ;;
     "jail "*" -r "*) if has busy; then put dying "$(get jail)"; fi; drop jail process devfs ;;
-    "jexec "*" onestop") if has stubborn; then sleep 60; fi; drop process ;;
-    "kill "*) case $* in -KILL*) drop process ;; *) has stubborn || drop process ;; esac ;;
+    "pkill -KILL -j 46") drop process ;;
     "ps "*) say "  PID JID STAT" && say "    1   0 ILs" && if has process; then say " 4711  46 SsJ"; fi ;;
     "mount -p")
         printf '/dev/vtbd0p2\t\t/\t\t\tufs\trw\t\t1 1\n'
@@ -126,6 +125,7 @@ case "$tool $*" in
     "sysctl "*)
         say "kern.racct.enable: 1"
         say "net.inet.ip.forwarding: 1"
+        say "net.inet6.ip6.forwarding: 0"
         say "net.link.bridge.pfil_member: 0"
         say "net.link.bridge.pfil_bridge: 0" ;;
     *) complain "$tool: no such command here: $*"; exit 99 ;;

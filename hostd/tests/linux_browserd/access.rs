@@ -68,7 +68,7 @@ fn only_the_owner_gets_the_secret_and_nobody_is_served_without_it() {
             );
 
             // It is in the record and nowhere else: no log, no audit line, no file of the clone, no argument or variable.
-            let held = lab::holding(home.path(), &secret);
+            let held = lab::files_with(home.path(), &secret);
             let record = home.path().join("state/records").join("slot-001.json");
             assert_eq!(held, [record]);
             let run = home.path().join("state/run").join(clone.name.as_str());

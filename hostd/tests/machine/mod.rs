@@ -62,6 +62,9 @@ impl Machine {
         let before = Inventory::now();
         fs::create_dir_all("/etc/hostd").unwrap();
         fs::write("/etc/hostd/hostd.toml", config).unwrap();
+        // This machine has no Internet.
+        fs::create_dir_all("/etc/hostd/conf.d").unwrap();
+        fs::write("/etc/hostd/conf.d/probe.toml", "[egress]\nprobe = \"\"\n").unwrap();
         // Timeouts that a slow machine would miss.
         fs::create_dir_all("/etc/systemd/system/hostd.service.d").unwrap();
         let slow = "[Service]\nWatchdogSec=0\nTimeoutStartSec=900\nStartLimitBurst=100\n";

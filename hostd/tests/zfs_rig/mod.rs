@@ -344,8 +344,8 @@ impl Host for Half {
         self.fake.freeze(names).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
-        self.fake.thaw(names).await
+    async fn thaw(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        self.fake.thaw(names, deadline).await
     }
 
     async fn unmount(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {

@@ -82,13 +82,22 @@ impl CloneFilter {
     /// Loads the rules into the calling thread's network namespace, which must not have them yet. `host` are the addresses
     /// of the host that no denied range contains.
     pub fn load(&self, host: &[IpAddr]) -> io::Result<()> {
-        let own = host.iter().map(|address| {
-            let set = if address.is_ipv4() { HOST4 } else { HOST6 };
-            sets::add_message(TABLE_NAME, set, &sets::address_key(*address))
-        });
-        let messages: Vec<Message> = self.messages.iter().cloned().chain(own).collect();
+        let messages: Vec<Message> = self.messages.iter().cloned().chain(block_messages(host)).collect();
         Socket::open()?.transaction(&messages)
     }
+
+    /// Blocks more addresses of the host in the calling thread's network namespace, where the rules are loaded. One that is
+    /// blocked already is success.
+    pub fn block(host: &[IpAddr]) -> io::Result<()> {
+        Socket::open()?.transaction(&block_messages(host).collect::<Vec<_>>())
+    }
+}
+
+fn block_messages(host: &[IpAddr]) -> impl Iterator<Item = Message> + '_ {
+    host.iter().map(|address| {
+        let set = if address.is_ipv4() { HOST4 } else { HOST6 };
+        sets::add_message(TABLE_NAME, set, &sets::address_key(*address))
+    })
 }
 
 fn create(kind: u16, fill: impl FnOnce(&mut Attributes)) -> Message {

@@ -8,6 +8,7 @@ mod conntrack;
 mod counters;
 mod netlink;
 mod nft;
+mod others;
 mod sets;
 mod snapshot;
 mod sockets;
@@ -15,6 +16,7 @@ mod watch;
 
 pub use clone_filter::CloneFilter;
 pub use nft::NftError;
+pub use others::{ClosedChain, Hook};
 pub use watch::{Change, Watch};
 
 use crate::policy::Policy;
@@ -94,12 +96,15 @@ pub struct Firewall {
     /// during a proof, which reads in several steps.
     expected: Mutex<Option<Snapshot>>,
     sockets: Sockets,
+    /// Users that were admitted beside the policy's.
+    callers: Mutex<BTreeSet<u32>>,
 }
 
 impl Firewall {
     /// Nothing is loaded.
     pub fn new(policy: Policy) -> Firewall {
-        Firewall { set6: policy.set6(), policy, expected: Mutex::new(None), sockets: Sockets::default() }
+        let (set6, callers) = (policy.set6(), Mutex::default());
+        Firewall { set6, policy, expected: Mutex::new(None), sockets: Sockets::default(), callers }
     }
 
     /// The policy.
@@ -112,7 +117,26 @@ impl Firewall {
     pub fn load(&self, members: &BTreeSet<IpAddr>) -> Result<(), FirewallError> {
         self.check_slots(members)?;
         let _apart = self.expected();
-        self.run_nft(&nftables::render(&self.policy, members))
+        let rules = nftables::render(&self.policy, members, &self.callers());
+        self.run_nft(&rules)
+    }
+
+    /// Whether a user was admitted, or is one of the policy's.
+    pub fn admits(&self, user: u32) -> bool {
+        self.policy.control_users.contains(&user) || self.callers().contains(&user)
+    }
+
+    /// Lets a user of this host call browserd in the clones, from now on and also after another load.
+    pub fn admit(&self, user: u32) -> Result<(), FirewallError> {
+        self.callers().insert(user);
+        self.add_caller(user)
+    }
+
+    fn add_caller(&self, user: u32) -> Result<(), FirewallError> {
+        let message = sets::add_message(&self.policy.table, nftables::CALLERS, &user.to_ne_bytes());
+        self.sockets
+            .with(|socket| socket.transaction(std::slice::from_ref(&message)))
+            .map_err(|error| self.failed(format!("adding user {user} to {}", nftables::CALLERS), error))
     }
 
     /// Removes the table, after the last clone's link is gone.
@@ -274,6 +298,23 @@ impl Firewall {
         found.map_err(|source| FirewallError::Kernel { doing: "reading the connections".into(), source })
     }
 
+    /// The chains of other tables that drop or reject what their own rules do not accept.
+    pub fn closed_chains_of_others(&self) -> Result<Vec<ClosedChain>, FirewallError> {
+        others::closed_chains(&self.policy.table).map_err(|source| FirewallError::Kernel {
+            doing: "listing the chains of all tables".into(),
+            source,
+        })
+    }
+
+    /// Adds the admitted users again, after another program removed them.
+    pub fn admit_again(&self) -> Result<(), FirewallError> {
+        let callers = self.callers().clone();
+        callers
+            .into_iter()
+            .chain(self.policy.control_users.iter().copied())
+            .try_for_each(|user| self.add_caller(user))
+    }
+
     /// Subscribes to changes of the table.
     pub fn watch(&self) -> Result<Watch, FirewallError> {
         Watch::new(&self.policy.table, self.sockets.clone()).map_err(|source| FirewallError::Kernel {
@@ -307,8 +348,10 @@ impl Firewall {
 
     fn read(&self) -> Result<Option<Snapshot>, FirewallError> {
         let [rate, count] = nftables::LIMIT_SETS;
-        Snapshot::read(&self.policy.table, &[&self.policy.set, &self.set6, rate, count]).map_err(|source| {
-            FirewallError::Kernel { doing: format!("reading table inet {}", self.policy.table), source }
+        let changing = [self.policy.set.as_str(), &self.set6, nftables::CALLERS, rate, count];
+        Snapshot::read(&self.policy.table, &changing).map_err(|source| FirewallError::Kernel {
+            doing: format!("reading table inet {}", self.policy.table),
+            source,
         })
     }
 
@@ -316,13 +359,17 @@ impl Firewall {
     /// neither the daemon's memory nor a mark inside the table has to be trusted.
     fn load_elsewhere(&self) -> Result<Snapshot, FirewallError> {
         let snapshot = in_new_network(|| {
-            self.run_nft(&nftables::render(&self.policy, []))?;
+            self.run_nft(&nftables::render(&self.policy, [], &BTreeSet::new()))?;
             self.read()?.ok_or_else(|| self.gone())
         });
         snapshot.map_err(|source| FirewallError::Kernel {
             doing: "making a network namespace to compare with".into(),
             source,
         })?
+    }
+
+    fn callers(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn expected(&self) -> MutexGuard<'_, Option<Snapshot>> {

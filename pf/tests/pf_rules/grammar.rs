@@ -280,7 +280,10 @@ fn read_rule(texts: &[&str], plain: bool) -> Result<Rule, String> {
     let pass = match words.next() {
         Some("pass") => true,
         Some("block") => {
-            expect(&mut words, "drop")?;
+            let how = words.next();
+            if !matches!(how, Some("drop" | "return")) {
+                return Err(format!("{how:?} instead of drop or return"));
+            }
             false
         }
         other => return Err(format!("{other:?} is not an action")),

@@ -13,7 +13,7 @@ const RECORDED: &str = include_str!("../transcripts/l-pf-shape.txt");
 fn spec() -> PolicySpec {
     let mut spec = PolicySpec::new(vec!["192.168.72.0/24".parse().unwrap()]);
     spec.resolver = Some("192.168.72.1".parse().unwrap());
-    spec.control_plane = vec!["192.168.72.1".parse().unwrap()];
+    spec.control_plane = vec!["192.168.72.1/32".parse().unwrap()];
     spec.external = Some("e0a_inet".into());
     spec
 }
@@ -149,7 +149,7 @@ fn every_denied_range_is_blocked_and_public_addresses_are_not() {
 #[test]
 fn only_configured_users_and_addresses_can_call_browserd() {
     let mut spec = spec();
-    spec.control_plane.push(ip("10.50.0.2"));
+    spec.control_plane.push(ip("10.50.0.2").into());
     spec.control_users = vec![0, 977];
     let rules = rendered(spec);
     let call = |from: &str, user, port| {
@@ -175,7 +175,8 @@ fn the_rendered_rules_fail_closed() {
             let mut spec = spec();
             spec.networks.push("2a00:1450::/64".parse().unwrap());
             spec.host = vec![ip("198.51.100.77"), ip("2a00:1450:1::77")];
-            spec.control_plane = vec![ip("192.168.72.1"), ip("10.50.0.2"), ip("2a00:1450::1")];
+            spec.control_plane =
+                ["192.168.72.1", "10.50.0.2", "2a00:1450::1"].map(|caller| ip(caller).into()).to_vec();
             spec.deny_documentation = true;
             rendered(spec)
         }),

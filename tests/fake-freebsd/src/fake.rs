@@ -24,6 +24,7 @@ pub const TOOLS: &[&str] = &[
     "kldunload",
     "mount",
     "pfctl",
+    "pkill",
     "ps",
     "rctl",
     "route",

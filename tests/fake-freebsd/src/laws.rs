@@ -26,7 +26,8 @@ impl World {
     pub fn start(&mut self, jid: u32, parent: u32, command: &str) -> u32 {
         self.last.pid += 1;
         let command = command.to_owned();
-        let process = Process { jid, parent, command, deaf: false, stopped: false, condemned: false };
+        let process =
+            Process { jid, parent, command, deaf: false, stopped: false, condemned: false, awaiting: None };
         self.processes.insert(self.last.pid, process);
         self.last.pid
     }

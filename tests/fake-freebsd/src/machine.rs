@@ -72,6 +72,13 @@ impl Machine {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
+    /// Run a tool that may fail.
+    pub fn attempt(&self, line: &str) -> bool {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut tool = std::process::Command::new(self.tools().join(words[0]));
+        tool.args(&words[1..]).env_clear().output().is_ok_and(|done| done.status.success())
+    }
+
     /// Let runs whose command line has all these words go wrong, so many times or for ever.
     pub fn fault(&self, words: &[&str], times: Option<u32>, what: Wrong) {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
@@ -132,6 +139,7 @@ fn bare(root: &Path) -> World {
     for (name, value) in [
         ("kern.racct.enable", "1"),
         ("net.inet.ip.forwarding", "1"),
+        ("net.inet6.ip6.forwarding", "0"),
         ("net.link.bridge.pfil_member", "0"),
         ("net.link.bridge.pfil_bridge", "0"),
         ("net.inet.tcp.msl", "30000"),

@@ -40,6 +40,11 @@ pub struct World {
     pub lingering: BTreeMap<String, u32>,
     /// Permanent ARP entries: Ethernet address and interface by IPv4 address.
     pub arp: BTreeMap<String, (String, u64)>,
+    /// Jails by number whose files were gone for a while, as after a forced export of the pool: their browserd resets
+    /// connections.
+    pub rootless: BTreeSet<u32>,
+    /// Signals take some looks at the processes to reach them, as on a host without a free processor.
+    pub sluggish: bool,
     /// `ifconfig -a` tears the rows of interfaces that are made, renamed or destroyed at the same time.
     pub tears: bool,
     /// Interfaces that were destroyed since the last list: it may still show their first lines.
@@ -148,6 +153,9 @@ pub struct Process {
     pub stopped: bool,
     /// TERM came while it stood still.
     pub condemned: bool,
+    /// A signal that has not reached it yet, and after how many looks at the processes it does.
+    #[serde(default)]
+    pub awaiting: Option<(String, u32)>,
 }
 
 /// A network interface.

@@ -12,9 +12,12 @@ use lab::{Lab, in_private_machine};
 /// A create spawns no more than this with `jail_driver = "jail"`.
 const MOST_FOR_CREATE: usize = 12;
 
+/// A destroy spawns no more than this.
+const MOST_FOR_DESTROY: usize = 23;
+
 #[test]
-fn a_create_spawns_no_more_than_was_promised() {
-    in_private_machine("a_create_spawns_no_more_than_was_promised", || {
+fn a_create_and_a_destroy_spawn_no_more_than_was_promised() {
+    in_private_machine("a_create_and_a_destroy_spawn_no_more_than_was_promised", || {
         let lab = Lab::new(&[QUIET]);
         let daemon = lab.ready();
         let costs = Costs::new(&lab, &daemon);
@@ -22,7 +25,10 @@ fn a_create_spawns_no_more_than_was_promised() {
         println!("create: {} processes, {} deep\n{}", runs.len(), depth(&runs), shown(&runs));
         assert!(runs.len() <= MOST_FOR_CREATE, "{} processes:\n{}", runs.len(), shown(&runs));
         assert!(runs.iter().any(|run| run.tool == "jail"), "a create starts a jail");
-        daemon.destroy(&clone).unwrap();
+        let (_, runs) = costs.of(|| daemon.destroy(&clone).unwrap());
+        println!("destroy: {} processes, {} deep\n{}", runs.len(), depth(&runs), shown(&runs));
+        assert!(runs.len() <= MOST_FOR_DESTROY, "{} processes:\n{}", runs.len(), shown(&runs));
+        assert!(runs.iter().all(|run| run.tool != "jexec"), "nothing of the clone runs for its end");
         lab.nobody_did_wrong();
     });
 }

@@ -25,10 +25,11 @@ const OF_CREATE: [&[&str]; 8] = [
     &["jail ", " -c "],
 ];
 
-const OF_DESTROY: [&[&str]; 10] = [
+const OF_DESTROY: [&[&str]; 11] = [
     &["pfctl -t browser_tasks -T delete "],
     &["pfctl -M -k "],
-    &["jexec ", " onestop"],
+    &["pkill -KILL "],
+    &["ps "],
     &["umount "],
     &["ifconfig e0a_bt", " destroy"],
     &["jail ", " -r "],

@@ -48,7 +48,8 @@ fn busy_files_are_waited_for_forced_or_gone_on_with() {
         facts::hold(&lab.machine, &folder(&lab, &clone), None, true);
         let refused = daemon.destroy(&clone).unwrap_err();
         assert_eq!(refused.code, "incomplete", "{refused:?}");
-        assert!(refused.message.contains("busy"), "{refused:?}");
+        assert_eq!(refused.message.matches("is busy").count(), 1, "one reason, told once: {refused:?}");
+        assert!(refused.message.contains("storage, force-unmount, move-aside: "), "{refused:?}");
         assert_eq!(daemon.state(&name), "incomplete");
         let world = lab.machine.world();
         assert!(!world.pf.main.tables["browser_tasks"].members.contains(clone["ip"].as_str().unwrap()));
@@ -58,6 +59,10 @@ fn busy_files_are_waited_for_forced_or_gone_on_with() {
         daemon.destroy(&other).unwrap();
         lab.machine.change(|world| world.holds.clear());
         lab.until("the reaper finishes", || daemon.state(&name).is_empty().then_some(()));
+        let aside = |name: &String| name.ends_with("-aside");
+        lab.until("no empty dataset stays", || {
+            (!lab.machine.world().datasets.keys().any(aside)).then_some(())
+        });
         same(&before, &facts(&lab), &lab);
         lab.nobody_did_wrong();
     });
@@ -297,6 +302,68 @@ fn a_jail_that_died_by_itself_is_broken_and_leaves_nothing() {
         assert!(lab.machine.world().limits.iter().any(|limit| limit.whose == name), "rules outlive the jail");
         daemon.destroy(&clone).unwrap();
         same(&before, &facts(&lab), &lab);
+        lab.nobody_did_wrong();
+    });
+}
+
+/// After an import of the pool everything of the clone looks whole, but its browserd resets every connection.
+#[test]
+fn a_clone_whose_browserd_resets_connections_is_broken_and_keeps_everything() {
+    in_private_machine("a_clone_whose_browserd_resets_connections_is_broken_and_keeps_everything", || {
+        let lab = Lab::new(&["lifecycle.service_check_interval_ms = 200"]);
+        let daemon = lab.ready();
+        let clones = [daemon.create("resets"), daemon.create("answers")];
+        let jid = lab.machine.world().jail(clones[0]["name"].as_str().unwrap()).unwrap().jid;
+        lab.machine.change(|world| world.rootless.insert(jid));
+        lab.until("it is broken", || (daemon.state(&clones[0]["name"]) == "broken").then_some(()));
+        assert_eq!(daemon.state(&clones[1]["name"]), "ready");
+        let listed = daemon.clones().into_iter().find(|clone| clone["name"] == clones[0]["name"]).unwrap();
+        assert_eq!(listed["problem"], "its browser service does not answer");
+        let again = daemon.create("resets");
+        assert_eq!((&again["state"], &again["clone_id"]), (&json!("broken"), &clones[0]["clone_id"]));
+        // Its owner decides: nothing is taken from it.
+        daemon.call("browser-clone-reap", json!({}));
+        let members = lab.machine.world().pf.main.tables["browser_tasks"].members.clone();
+        assert!(members.contains(clones[0]["ip"].as_str().unwrap()), "{members:?}");
+        lab.machine.change(|world| world.rootless.clear());
+        lab.until("it is ready again", || (daemon.state(&clones[0]["name"]) == "ready").then_some(()));
+        for clone in &clones {
+            daemon.destroy(clone).unwrap();
+        }
+        lab.nobody_did_wrong();
+    });
+}
+
+/// Without the bridge nothing is wrong with the rules, and nobody is told so.
+#[test]
+fn a_missing_bridge_is_told_as_what_it_is() {
+    in_private_machine("a_missing_bridge_is_told_as_what_it_is", || {
+        let lab = Lab::new(&[]);
+        let daemon = lab.ready();
+        let told = |state: &str, words: &str| {
+            lab.until(state, || (status(&daemon)["egress"] == state).then_some(()));
+            lab.until(words, || {
+                let alarms = status(&daemon)["alarms"].to_string();
+                assert!(!alarms.contains("not loaded"), "{alarms}");
+                alarms.contains(words).then_some(())
+            });
+            let refused = daemon.try_create(json!({"request_id": "without"})).unwrap_err();
+            assert!(refused.message.contains(words), "{refused:?}");
+        };
+        lab.machine.run("ifconfig bridge72 destroy");
+        told("bridge_missing", "the clones' bridge does not exist");
+        let findings = daemon.call("host-status", json!({"checks": true}))["findings"].clone();
+        let egress =
+            findings.as_array().unwrap().iter().find(|one| one["check"] == "egress").unwrap().clone();
+        assert_eq!(egress["message"], "PF's rules are in place, but bridge72 does not exist");
+        assert!(!lab.log().contains("in place again"), "nothing was repaired");
+        lab.machine.run("ifconfig bridge create name bridge72");
+        lab.machine.run("ifconfig bridge72 inet 10.87.64.1/22 up");
+        lab.until("the host is ready", || (status(&daemon)["egress"] == "ok").then_some(()));
+        // A bridge that somebody took down comes up by itself.
+        lab.machine.run("ifconfig bridge72 down");
+        lab.until("it is up", || lab.machine.world().interface(0, "bridge72").unwrap().up.then_some(()));
+        lab.until("the host is ready", || (status(&daemon)["egress"] == "ok").then_some(()));
         lab.nobody_did_wrong();
     });
 }

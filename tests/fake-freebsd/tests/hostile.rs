@@ -79,7 +79,7 @@ fn a_pid_file_that_names_a_process_of_the_host_kills_nobody() {
                 world.start(jail, 1, "/usr/local/sbin/nginx: worker"),
             )
         });
-        // Processes that do not listen to TERM and a stop that does nothing, so that PID files are used at all.
+        // Processes that do not listen to TERM, and a stop that does nothing.
         lab.change_template(|root| fs::write(root.join(Lab::SERVICE), "#!/bin/sh\n# deaf\n").unwrap());
         let daemon = lab.ready();
         let before = facts(&lab);
@@ -90,7 +90,7 @@ fn a_pid_file_that_names_a_process_of_the_host_kills_nobody() {
             daemon.destroy(&clone).unwrap_or_else(|refused| panic!("{refused:?}\n{}", lab.log()));
             same(&before, &facts(&lab), &lab);
         }
-        let kills = lab.machine.calls().iter().filter(|run| run.tool == "kill").count();
+        let kills = lab.machine.calls().iter().filter(|run| run.tool == "pkill").count();
         assert!(kills > 0, "nobody was signalled, so nothing was tried");
         lab.nobody_did_wrong();
     });
@@ -128,7 +128,7 @@ fn broken_service(driver: &str, told: &str) {
 #[test]
 fn a_service_that_does_not_start_makes_the_create_fail_and_leaves_nothing() {
     in_private_machine("a_service_that_does_not_start_makes_the_create_fail_and_leaves_nothing", || {
-        broken_service("freebsd.jail_driver = \"jail\"", "service browserd onestart: failed");
+        broken_service("freebsd.jail_driver = \"jail\"", "rc.d/browserd onestart: failed");
     });
 }
 

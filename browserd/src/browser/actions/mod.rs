@@ -9,6 +9,7 @@ pub(crate) mod navigate;
 pub(crate) mod pointer;
 pub(crate) mod read;
 pub(crate) mod records;
+mod refused;
 pub(crate) mod snapshot;
 mod target;
 pub(crate) mod upload;

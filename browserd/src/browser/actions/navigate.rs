@@ -1,7 +1,7 @@
 //! Navigation.
 
-use super::Context;
 use super::capture::after_screenshot;
+use super::{Context, refused};
 use crate::api::error::{ApiError, ErrorCode};
 use crate::api::types::{History, Navigate, Navigated};
 use crate::browser::tab::{After, Tab, left};
@@ -98,7 +98,10 @@ async fn go_to(context: &Context, url: &str, request: &Navigate) -> Result<bool,
         return Ok(true);
     }
     if let Some(text) = started.error_text {
-        return Err(ApiError::new(ErrorCode::NavigationFailed, format!("{url}: {text}")));
+        return Err(match refused::reason(context, url, &text).await {
+            Some(why) => ApiError::new(ErrorCode::AddressRefused, format!("{url}: {why} ({text})")),
+            None => ApiError::new(ErrorCode::NavigationFailed, format!("{url}: {text}")),
+        });
     }
     if let Some(loader) = started.loader_id {
         tab.loaded(After::Loader(&loader), request.wait_until, context.until).await?;

@@ -26,18 +26,27 @@ use std::sync::Arc;
 /// The service at `/mcp`, to be nested there. Its requests are authenticated and have a Host that is allowed: they have
 /// the [`Caller`] as an extension.
 pub fn service(app: Arc<App>) -> Router {
+    let max_body_bytes = usize::try_from(app.config.http.max_body_bytes).unwrap_or(usize::MAX);
+    streamable_http(InService(app), max_body_bytes)
+}
+
+/// MCP over streamable HTTP. The Host of a request was checked by the router around it.
+pub fn streamable_http<B: Backend>(backend: B, max_body_bytes: usize) -> Router {
     // Answers are JSON unless progress is reported, which needs an event stream. A closed connection cancels the call in both.
-    // The router checks the Host of every route, by the configuration; pages of the web have an Origin and are refused here too.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .disable_allowed_hosts()
-        .with_max_request_body_bytes(usize::try_from(app.config.http.max_body_bytes).unwrap_or(usize::MAX))
+        .with_max_request_body_bytes(max_body_bytes)
         .enforce_origin_validation();
-    let server = Server::new(InService(app), ToolSet::Core);
+    let server = Server::new(backend, ToolSet::Core);
     let sessions = Arc::new(NeverSessionManager::default());
-    Router::new()
-        .route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
+    Router::new().fallback_service(StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
+}
+
+/// The HTTP request behind an MCP request; none over stdio.
+pub fn http_request(context: &RequestContext<RoleServer>) -> Option<&axum::http::request::Parts> {
+    context.extensions.get::<axum::http::request::Parts>()
 }
 
 /// Calls inside of the service, for the caller of the HTTP request.
@@ -52,18 +61,11 @@ impl Backend for InService {
         session: Option<String>,
         params: Box<RawValue>,
     ) -> Result<Box<RawValue>, ErrorBody> {
-        let parts = context.extensions.get::<axum::http::request::Parts>();
-        let Some(caller) = parts.and_then(|parts| parts.extensions.get::<Caller>()) else {
+        let Some(caller) = http_request(context).and_then(|parts| parts.extensions.get::<Caller>()) else {
             let error = ApiError::new(ErrorCode::Internal, "the request arrived at /mcp without a caller");
             return Err(error.body());
         };
         let options = CallOptions { session, ..CallOptions::default() };
         self.0.call(caller, verb, options, params).await.map_err(|error| error.body())
-    }
-
-    fn tool_set(&self, context: &RequestContext<RoleServer>) -> Option<ToolSet> {
-        let parts = context.extensions.get::<axum::http::request::Parts>()?;
-        let query = parts.uri.query()?;
-        query.split('&').find_map(|pair| pair.strip_prefix("tools=")).and_then(|word| word.parse().ok())
     }
 }

@@ -33,12 +33,6 @@ pub trait Backend: Clone + Send + Sync + 'static {
         session: Option<String>,
         params: Box<RawValue>,
     ) -> impl Future<Output = Result<Box<RawValue>, ErrorBody>> + Send;
-
-    /// The set of tools that this request asked for.
-    fn tool_set(&self, context: &RequestContext<RoleServer>) -> Option<ToolSet> {
-        let _ = context;
-        None
-    }
 }
 
 /// The MCP server. It has no state.
@@ -88,6 +82,12 @@ fn split(verb: &Verb, mut arguments: JsonObject) -> Result<(Option<String>, Box<
     Ok((session, params))
 }
 
+/// The set of tools that the address of the request names: `/mcp?tools=all`.
+fn asked(context: &RequestContext<RoleServer>) -> Option<ToolSet> {
+    let query = super::http_request(context)?.uri.query()?;
+    query.split('&').find_map(|pair| pair.strip_prefix("tools=")).and_then(|word| word.parse().ok())
+}
+
 /// Reports progress until it is dropped. It never ends by itself.
 async fn report(context: &RequestContext<RoleServer>, verb: &Verb, token: Option<ProgressToken>) {
     let Some(token) = token else { return std::future::pending().await };
@@ -122,7 +122,7 @@ impl<B: Backend> ServerHandler for Server<B> {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let set = self.backend.tool_set(&context).unwrap_or(self.set);
+        let set = asked(&context).unwrap_or(self.set);
         let offered = tools().iter().filter(|(verb, _)| set.has(verb)).map(|(_, tool)| tool.clone());
         Ok(ListToolsResult::with_all_items(offered.collect()))
     }

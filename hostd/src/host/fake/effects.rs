@@ -10,6 +10,7 @@ use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ServiceEndpoi
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 /// The mounts that jail(8) makes and removes with the jail.
 pub(super) const JAIL_MOUNTS: [&str; 2] = ["root/dev", "root/opt/browser"];
@@ -262,8 +263,15 @@ impl World {
         if objects.jail.is_none() {
             let mark = Mark::Clone(spec.clone_id.clone());
             let processes = BTreeSet::new();
-            objects.jail =
-                Some(Jail { jid, mark, processes, ignores_term: false, service_ready: false, frozen: false });
+            objects.jail = Some(Jail {
+                jid,
+                mark,
+                processes,
+                ignores_term: false,
+                service_ready: false,
+                frozen: false,
+                deadline: spec.deadline,
+            });
         }
         if let Some(pair) = &mut objects.network {
             pair.in_jail = true;
@@ -347,6 +355,15 @@ impl World {
         objects.refuse_foreign_jail(names)?;
         if let Some(jail) = &mut objects.jail {
             jail.frozen = frozen;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_deadline(&mut self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let objects = self.slot_mut(names.slot);
+        objects.refuse_foreign_jail(names)?;
+        if let Some(jail) = &mut objects.jail {
+            jail.deadline = deadline;
         }
         Ok(())
     }

@@ -44,6 +44,7 @@ host_calls! {
     EnsureEgress "ensure_egress" true;
     EnsureJail "ensure_jail" true;
     EnsureService "ensure_service" true;
+    SetDeadline "set_deadline" true;
     CutEgress "cut_egress" true;
     EndProcesses "end_processes" true;
     Freeze "freeze" true;

@@ -287,9 +287,20 @@ impl Host for FakeHost {
         self.change(HostCall::Freeze, names, nothing, all).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
-        let all = |world: &mut World, names: &SlotNames| world.set_frozen(names, false);
-        self.change(HostCall::Thaw, names, nothing, all).await
+    async fn thaw(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let tell = |world: &mut World, (names, deadline): &(SlotNames, Duration)| {
+            world.set_deadline(names, *deadline)
+        };
+        let all = |world: &mut World, (names, _): &(SlotNames, Duration)| world.set_frozen(names, false);
+        self.effect(HostCall::Thaw, Some(names.slot), (names.clone(), deadline), tell, all, ()).await
+    }
+
+    async fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let set = |world: &mut World, (names, deadline): &(SlotNames, Duration)| {
+            world.set_deadline(names, *deadline)
+        };
+        let subject = (names.clone(), deadline);
+        self.effect(HostCall::SetDeadline, Some(names.slot), subject, nothing, set, ()).await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {

@@ -8,6 +8,7 @@ use crate::host::Part;
 use crate::slot::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 impl FakeHost {
     /// Jails, processes, mounts, interfaces, table members, states and limits are gone; storage,
@@ -202,6 +203,15 @@ impl FakeHost {
         })
     }
 
+    /// When the jails end by themselves, as time since boot.
+    pub fn deadlines(&self) -> BTreeMap<Slot, Duration> {
+        self.read(|world| {
+            let deadline =
+                |(slot, objects): (&Slot, &SlotObjects)| Some((*slot, objects.jail.as_ref()?.deadline));
+            world.slots.iter().filter_map(deadline).collect()
+        })
+    }
+
     /// This snapshot of the template is recreated under the same name.
     pub fn remake_template(&self, snapshot: &SnapshotName) {
         self.meddle(|world| *world.templates.entry(snapshot.clone()).or_default() += 1);
@@ -256,6 +266,7 @@ impl FakeHost {
                         ignores_term: false,
                         service_ready: false,
                         frozen: false,
+                        deadline: Duration::MAX,
                     };
                     objects.jail = Some(jail.clone());
                     Planted::Jail { jail, limits: objects.limits }

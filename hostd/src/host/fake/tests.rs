@@ -8,7 +8,7 @@ use crate::host::{CloneSpec, Host, HostErrorKind, HostResult, Identity, Observed
 use crate::slot::Slot;
 use futures_util::FutureExt;
 use std::panic::AssertUnwindSafe;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 fn numbered_slots() -> Slots {
     Slots::new(&PoolConfig { last_slot: 9, ..PoolConfig::default() }).unwrap()
@@ -29,6 +29,7 @@ fn spec() -> CloneSpec {
             disk_bytes: Some(1 << 33),
             ..Limits::default()
         },
+        deadline: Duration::from_secs(3600),
         secret: None,
         warm_up: false,
     }
@@ -70,7 +71,8 @@ async fn call(host: &FakeHost, call: HostCall, spec: &CloneSpec) -> HostResult<(
         HostCall::TemplateVersion => host.template_version(&spec.snapshot).await.map(drop),
         HostCall::ServiceAnswers => host.service_answers(names).await.map(drop),
         HostCall::Freeze => host.freeze(names).await,
-        HostCall::Thaw => host.thaw(names).await,
+        HostCall::SetDeadline => host.set_deadline(names, Duration::from_secs(7200)).await,
+        HostCall::Thaw => host.thaw(names, spec.deadline).await,
         HostCall::Inventory => host.inventory().await.map(drop),
         HostCall::Look => host.inspect(names, Part::ALL).await.map(drop),
         HostCall::EgressHealth => host.egress_health().await.map(drop),

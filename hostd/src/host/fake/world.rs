@@ -82,6 +82,8 @@ pub(super) struct Jail {
     pub(super) ignores_term: bool,
     pub(super) service_ready: bool,
     pub(super) frozen: bool,
+    /// When it ends by itself, as time since boot.
+    pub(super) deadline: Duration,
 }
 
 /// A stopped jail of which the kernel still holds something.

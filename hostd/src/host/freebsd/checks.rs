@@ -34,7 +34,7 @@ impl FreebsdState {
         let mut findings = vec![root()];
         findings.extend(self.tools());
         match &settings {
-            Ok(settings) => findings.extend(settings::findings(settings)),
+            Ok(settings) => findings.extend(settings::findings(settings, self.slots.subnet6().is_some())),
             Err(error) => findings.push(failed("kernel", error)),
         }
         match &interfaces {
@@ -111,6 +111,14 @@ impl FreebsdState {
                 format!("ifconfig {name} inet {gateway}/{prefix}"),
             );
         }
+        if let (Some(gateway6), Some(subnet6)) = (self.slots.gateway6(), self.slots.subnet6())
+            && !bridge.addresses.contains(&gateway6.into())
+        {
+            let message = format!("{name} does not carry {gateway6}, which clones use as their IPv6 router");
+            let fix =
+                format!("ifconfig {name} inet6 {gateway6}/{}; setup-host keeps it", subnet6.prefix_len());
+            return finding("bridge", Severity::Error, message, fix);
+        }
         let foreign: Vec<&str> = bridge
             .members
             .keys()
@@ -174,18 +182,19 @@ impl FreebsdState {
                 "egress",
                 format!("PF is on, anchor {} is the rendered one and uses <{}>", policy.anchor, policy.set),
             ),
+            Ok(findings) if findings.is_empty() => {
+                let (state, fix) = match self.network.bridge(all) {
+                    None => ("does not exist", "scripts/freebsd/setup-host makes it"),
+                    Some(_) => ("is down", "hostd brings it up by itself within its next inspection"),
+                };
+                let message = format!("PF's rules are in place, but {} {state}", policy.bridge);
+                finding("egress", Severity::Error, message, fix)
+            }
             Ok(findings) => {
                 let what: Vec<String> = findings.iter().map(ToString::to_string).collect();
-                let message = match what.is_empty() {
-                    true => format!("PF's rules are in place, but {} is down", policy.bridge),
-                    false => format!("the clones' bridge is kept down: {}", what.join("; ")),
-                };
-                finding(
-                    "egress",
-                    Severity::Error,
-                    message,
-                    "pfctl -f /etc/pf.conf (never service pf restart); pfctl -e",
-                )
+                let message = format!("the clones' bridge is kept down: {}", what.join("; "));
+                let fix = "pfctl -f /etc/pf.conf (never service pf restart); pfctl -e";
+                finding("egress", Severity::Error, message, fix)
             }
             Err(error) => failed("egress", &error),
         }

@@ -142,16 +142,9 @@ pub(super) fn bastille(what: &str, names: &SlotNames) -> Arguments {
     arguments([what, names.name.as_str()])
 }
 
-/// Stop the browser service by the clone's rc.d script.
-pub(super) fn stop_service(names: &SlotNames) -> Arguments {
-    arguments([names.name.as_str(), "/usr/sbin/service", super::conf::SERVICE, "onestop"])
-}
-
-/// Signal processes that are proven to be in the clone.
-pub(super) fn signal(name: &str, pids: impl IntoIterator<Item = u32>) -> Arguments {
-    let mut line = arguments([&format!("-{name}")]);
-    line.extend(pids.into_iter().map(|pid| pid.to_string()));
-    line
+/// Signal every process that is in this jail. The number is that of a jail, never 0, which means any jail.
+pub(super) fn signal(name: &str, jid: u32) -> Arguments {
+    arguments([&format!("-{name}"), "-j", &jid.to_string()])
 }
 
 /// Unmount one path.

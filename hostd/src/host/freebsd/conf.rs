@@ -15,7 +15,8 @@
 //! jail has no other process at that time.
 //!
 //! `exec.start` is four short commands instead of `/etc/rc`, which takes 90 % of a stock jail's start time. There is no
-//! `exec.stop`: the service is stopped before the jail, and jail(8) itself sends SIGTERM and, after `stop.timeout`, SIGKILL.
+//! `exec.stop`: hostd kills all processes before it stops the jail. For others, such as `bastille stop`, jail(8) sends SIGTERM
+//! and, after `stop.timeout`, SIGKILL.
 //! hostd creates the interface pair itself instead of `exec.prestart`, so a start that fails half-way leaves no interface
 //! that hostd does not know.
 
@@ -26,8 +27,8 @@ use crate::slot::{SlotNames, Slots};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// browserd's name in rc.d.
-pub(super) const SERVICE: &str = "browserd";
+/// browserd's rc.d script. It is run directly: service(8) is a shell script around it.
+const SERVICE: &str = "/usr/local/etc/rc.d/browserd";
 /// The file with browserd's secret, in the jail's /etc. The rc.d script removes it.
 const SECRET: &str = "browserd.secret";
 /// How long each command of a start may take. browserd's rc.d waits until it listens.
@@ -106,7 +107,7 @@ fn jail_conf(slots: &Slots, names: &SlotNames, clone_id: &CloneId, style: &Clone
         start.push(format!("/sbin/ifconfig {interface} inet6 {ip6}/{} no_dad up", net.prefix_len()));
         start.push(format!("/sbin/route -q -6 add default {gateway}"));
     }
-    start.push(format!("/usr/sbin/service {SERVICE} onestart"));
+    start.push(format!("{SERVICE} onestart"));
 
     let mut text = format!("{name} {{\n");
     let mut line = |setting: String| text.push_str(&format!("  {setting};\n"));
@@ -200,7 +201,7 @@ mod tests {
   exec.start = "/sbin/ifconfig lo0 inet 127.0.0.1/8 up";
   exec.start += "/sbin/ifconfig e0b_bt001 inet 10.87.64.16/22 up";
   exec.start += "/sbin/route -q add default 10.87.64.1";
-  exec.start += "/usr/sbin/service browserd onestart";
+  exec.start += "/usr/local/etc/rc.d/browserd onestart";
   exec.timeout = 30;
   stop.timeout = 3;
   host.hostname = browsertask001;
@@ -234,6 +235,7 @@ mod tests {
             clone_id: id(),
             snapshot: "default".parse().unwrap(),
             limits: Default::default(),
+            deadline: std::time::Duration::from_secs(3600),
             secret: None,
             warm_up: false,
         };

@@ -19,12 +19,14 @@
 
 use super::FreebsdState;
 use super::interfaces::Interface;
+use super::network::BridgeState;
 use super::rule_watch::RuleWatch;
-use crate::api::EgressHealth;
-use crate::config::Config;
+use crate::api::{EgressHealth, Method};
+use crate::config::{AccessRule, Config, Resolver};
 use crate::host::command::{Command, Outcome};
-use crate::host::{HostError, HostErrorKind, HostResult};
+use crate::host::{HostError, HostErrorKind, HostResult, resolvers};
 use crate::slot::{SlotNames, Slots};
+use futures_util::future::try_join_all;
 use ipnet::IpNet;
 use pf::pfctl::{self, Failure, Finding, Observed};
 use pf::{Policy, PolicySpec, pf_conf};
@@ -67,9 +69,13 @@ pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
     spec.anchor = freebsd.anchor.clone();
     spec.set = freebsd.table.clone();
     spec.bridge = freebsd.bridge.clone();
-    spec.resolver = egress.resolver;
-    spec.control_plane = here.into_iter().flatten().chain(egress.control_plane.iter().copied()).collect();
-    spec.control_users = egress.control_users.clone();
+    spec.resolver = resolver(config);
+    spec.control_plane =
+        here.into_iter().flatten().map(IpNet::from).chain(egress.control_plane.iter().copied()).collect();
+    spec.control_users = match egress.creators_may_connect() {
+        true => creators(&config.access).into_iter().collect(),
+        false => egress.control_users.clone(),
+    };
     spec.browserd_port = egress.browserd_port;
     spec.external = Some(egress.external.clone()).filter(|name| !name.is_empty());
     spec.connections = egress.connection_limits();
@@ -78,6 +84,42 @@ pub fn policy(config: &Config, slots: &Slots) -> HostResult<Policy> {
         HostError::new(HostErrorKind::NotReady, "egress policy", "the configuration is not valid", hint)
             .caused_by(error)
     })
+}
+
+/// The resolver of the clones. PF cannot send them to one on loopback.
+pub(super) fn resolver(config: &Config) -> Option<IpAddr> {
+    match config.egress.resolver {
+        Resolver::Address(address) => Some(address),
+        Resolver::None => None,
+        Resolver::Auto => {
+            let known = resolvers::of_this_machine().into_iter().map(|server| server.ip());
+            known.filter(|address| !address.is_loopback()).find(|address| match address {
+                IpAddr::V4(_) => true,
+                // A link-local one cannot be reached from another link.
+                IpAddr::V6(v6) => config.pool.subnet6.is_some() && !v6.is_unicast_link_local(),
+            })
+        }
+    }
+}
+
+/// Root, and the users that the rules let create clones, as far as the system's databases list them. PF has no table of users,
+/// so a later change takes effect at the next start.
+fn creators(rules: &[AccessRule]) -> BTreeSet<u32> {
+    let user = |name: &String| {
+        let found = || nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
+        name.parse().ok().or_else(found)
+    };
+    let group = |name: &String| match name.parse() {
+        Ok(gid) => nix::unistd::Group::from_gid(nix::unistd::Gid::from_raw(gid)).ok().flatten(),
+        Err(_) => nix::unistd::Group::from_name(name).ok().flatten(),
+    };
+    let mut users = BTreeSet::from([0]);
+    for rule in rules.iter().filter(|rule| rule.operator || rule.operations.contains(&Method::Create)) {
+        users.extend(rule.users.iter().filter_map(user));
+        let members = rule.groups.iter().filter_map(group).flat_map(|group| group.mem);
+        users.extend(members.filter_map(|member| user(&member)));
+    }
+    users
 }
 
 /// A clone's addresses.
@@ -178,9 +220,11 @@ impl FreebsdState {
         if !findings.is_empty() && findings.iter().all(only_table) {
             return EgressHealth::TableMissing;
         }
-        match findings.is_empty() && bridge.is_some_and(|bridge| bridge.up) {
-            true => EgressHealth::Ok,
-            false => EgressHealth::RulesMissing,
+        match bridge {
+            _ if !findings.is_empty() => EgressHealth::RulesMissing,
+            None => EgressHealth::BridgeMissing,
+            Some(bridge) if !bridge.up => EgressHealth::BridgeDown,
+            Some(_) => EgressHealth::Ok,
         }
     }
 
@@ -228,14 +272,16 @@ impl FreebsdState {
     /// Take the bridge down: no clone reaches anything.
     pub(super) async fn close_bridge(&self) -> HostResult<()> {
         self.egress.watch.set_closed(true);
-        self.set_bridge(false).await
+        self.set_bridge(false).await.map(drop)
     }
 
     /// Bring the bridge up after the rules were verified. Connections that were made while the rules were wrong are ended
     /// first.
     async fn open_bridge(&self) -> HostResult<EgressHealth> {
         self.end_all_connections().await?;
-        self.set_bridge(true).await?;
+        if let BridgeState::Missing = self.set_bridge(true).await? {
+            return Ok(EgressHealth::BridgeMissing);
+        }
         self.egress.watch.set_closed(false);
         Ok(EgressHealth::Ok)
     }
@@ -329,18 +375,18 @@ impl FreebsdState {
 
     /// Kill the states of a clone's connections.
     async fn end_connections(&self, names: &SlotNames) -> HostResult<()> {
-        for address in addresses(names) {
-            for line in pfctl::kill_states(address) {
-                let outcome = self.pfctl(line).run().await?;
-                match pfctl::failure(&outcome.stderr) {
-                    None if outcome.success() => {
-                        pfctl::read_killed(&outcome.stderr).map_err(|error| self.pf_unreadable(error))?;
-                    }
-                    Some(Failure::NoDevice) => return Ok(()),
-                    _ => return Err(self.pfctl_failed(&outcome)),
-                }
+        let lines = addresses(names).into_iter().flat_map(pfctl::kill_states);
+        try_join_all(lines.map(|line| self.kill_states(line))).await.map(drop)
+    }
+
+    async fn kill_states(&self, line: pfctl::Arguments) -> HostResult<()> {
+        let outcome = self.pfctl(line).run().await?;
+        match pfctl::failure(&outcome.stderr) {
+            None if outcome.success() => {
+                pfctl::read_killed(&outcome.stderr).map(drop).map_err(|error| self.pf_unreadable(error))
             }
+            Some(Failure::NoDevice) => Ok(()),
+            _ => Err(self.pfctl_failed(&outcome)),
         }
-        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use crate::host::{HostError, HostErrorKind};
 /// What an error message means, as far as the driver decides on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Complaint {
-    /// The jail, interface, mount, rule or process is not there.
+    /// The jail, interface, mount or rule is not there.
     Absent,
     /// Something of that name is there already.
     Exists,
@@ -94,9 +94,6 @@ fn one(line: &str) -> Complaint {
             _ if rest.ends_with(": Operation not permitted") => Complaint::Permission,
             _ => Complaint::Unknown,
         };
-    }
-    if let Some(rest) = tool("kill") {
-        return if rest.ends_with(": No such process") { Complaint::Absent } else { Complaint::Unknown };
     }
     if line.starts_with("Jail not found ") {
         return Complaint::Absent;

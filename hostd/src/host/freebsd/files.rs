@@ -9,7 +9,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -34,14 +34,6 @@ pub(super) enum UnsafeFile {
         owner: u32,
         /// Its permissions.
         mode: libc::mode_t,
-    },
-    /// It is of another kind or too large.
-    #[error("{name} is {what}")]
-    Kind {
-        /// The file.
-        name: String,
-        /// What is wrong with it.
-        what: &'static str,
     },
 }
 
@@ -126,25 +118,6 @@ impl Folder {
         }
     }
 
-    /// The content of a small regular file. `O_NONBLOCK` keeps a FIFO from blocking the open; it is refused afterwards.
-    pub(super) fn read(&self, name: &str, most: usize) -> Result<Vec<u8>, UnsafeFile> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = openat(&self.held, name, flags, Mode::empty()).map_err(system(name))?;
-        let seen = fstat(&file).map_err(system(name))?;
-        if kind(&seen) != SFlag::S_IFREG {
-            return Err(UnsafeFile::Kind { name: name.to_owned(), what: "no regular file" });
-        }
-        let mut bytes = Vec::new();
-        File::from(file)
-            .take(most as u64 + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| UnsafeFile::System { name: name.to_owned(), error })?;
-        match bytes.len() > most {
-            true => Err(UnsafeFile::Kind { name: name.to_owned(), what: "too large" }),
-            false => Ok(bytes),
-        }
-    }
-
     /// Whether the name is a symbolic link. An absent file is none.
     pub(super) fn is_link(&self, name: &str) -> Result<bool, UnsafeFile> {
         match nix::sys::stat::fstatat(&self.held, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -196,7 +169,6 @@ mod tests {
         let mode = temp.path().join("secret").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o400, "only root reads a secret");
         symlink(&victim, temp.path().join("browserd.pid")).unwrap();
-        assert!(folder.read("browserd.pid", 32).is_err());
         assert!(folder.is_link("browserd.pid").unwrap() && !folder.is_link("rc.conf").unwrap());
         assert!(!folder.is_link("nothing").unwrap());
     }
@@ -213,15 +185,9 @@ mod tests {
     }
 
     #[test]
-    fn only_small_plain_files_are_read() {
+    fn nothing_but_files_is_removed() {
         let (temp, folder) = folder();
-        std::fs::write(temp.path().join("pid"), "1234\n").unwrap();
-        assert_eq!(folder.read("pid", 5).unwrap(), b"1234\n");
-        assert!(matches!(folder.read("pid", 4), Err(UnsafeFile::Kind { what: "too large", .. })));
-        nix::unistd::mkfifo(&temp.path().join("pipe"), Mode::S_IRWXU).unwrap();
-        assert!(matches!(folder.read("pipe", 9), Err(UnsafeFile::Kind { what: "no regular file", .. })));
         std::fs::create_dir(temp.path().join("folder")).unwrap();
-        assert!(folder.read("folder", 9).is_err());
         folder.remove("nothing").unwrap();
         assert!(folder.write("folder", "text").is_err(), "a folder in the way is an error, not removed");
         assert!(temp.path().join("folder").is_dir());

@@ -8,7 +8,7 @@ use super::processes::{self, Process};
 use super::{FreebsdState, rctl};
 use crate::api::{EgressHealth, SnapshotName};
 use crate::host::zfs::datasets::Datasets;
-use crate::host::{HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part};
+use crate::host::{HostError, HostErrorKind, HostResult, Inventory, ObservedClone, Part, chain};
 use crate::slot::{Slot, SlotNames};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +28,14 @@ pub(super) struct RecentInventory {
 
 /// The lists of one inspection. A list that was not requested is `None`.
 #[derive(Debug, Default)]
-struct HostLists {
+pub(super) struct HostLists {
     datasets: Option<Datasets>,
-    jails: Option<Vec<Jail>>,
-    interfaces: Option<Vec<Interface>>,
+    pub(super) jails: Option<Vec<Jail>>,
+    pub(super) interfaces: Option<Vec<Interface>>,
     members: Option<BTreeSet<IpNet>>,
     limits: Option<rctl::Rules>,
     processes: Option<Vec<Process>>,
-    mounts: Option<Vec<Mount>>,
+    pub(super) mounts: Option<Vec<Mount>>,
 }
 
 async fn when<T>(wanted: bool, work: impl Future<Output = HostResult<T>>) -> HostResult<Option<T>> {
@@ -64,13 +64,24 @@ impl FreebsdState {
                 None => self.interfaces().await,
             }
         };
-        let (datasets, jails, interfaces, members, limits, processes, mounts) = tokio::try_join!(
+        let jails_and_processes = async {
+            let Some(names) = only else {
+                return tokio::try_join!(
+                    when(wanted(Part::Jail), self.jails()),
+                    when(processes, self.processes())
+                );
+            };
+            let jails = when(wanted(Part::Jail), self.jails()).await?;
+            // Without a live jail no process can be the slot's.
+            let live = jails.as_ref().and_then(|all| jails::of(all, names)).is_some_and(|jail| !jail.dying);
+            Ok((jails, when(processes && live, self.processes()).await?))
+        };
+        let (datasets, (jails, processes), interfaces, members, limits, mounts) = tokio::try_join!(
             when(wanted(Part::Storage), self.datasets(only)),
-            when(wanted(Part::Jail), self.jails()),
+            jails_and_processes,
             when(wanted(Part::Network), interfaces),
             when(wanted(Part::Egress), self.members()),
             when(wanted(Part::Limits), self.limits()),
-            when(processes, self.processes()),
             when(wanted(Part::Mounts), self.mounts()),
         )?;
         Ok(HostLists { datasets, jails, interfaces, members, limits, processes, mounts })
@@ -115,8 +126,10 @@ impl FreebsdState {
     }
 
     pub(super) async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
+        let began = Instant::now();
         let lists = self.lists(parts, Some(names)).await?;
         self.storage_is_visible(names, &lists)?;
+        self.looks.keep(began, names, &self.network, &lists);
         let mut seen = self.slot(names, &lists);
         if parts.contains(&Part::Service) {
             seen.service_ready = self.is_ready(names).await;
@@ -155,6 +168,11 @@ impl FreebsdState {
             self.keep_arp(unset_arp).await;
         }
         self.keep_barrier(barrier_gap).await;
+        if lists.datasets.as_ref().is_some_and(|datasets| datasets.has_empty_aside(self.storage.layout()))
+            && let Err(error) = self.storage.destroy_empty_aside().await
+        {
+            tracing::debug!(error = chain(&error), "the empty parent of moved datasets cannot be destroyed");
+        }
         let mut clones = BTreeMap::new();
         for slot in self.used_slots(&lists) {
             let seen = self.slot(&self.slots.names(slot), &lists);

@@ -82,6 +82,7 @@ impl FreebsdState {
     /// Stop the jail. An absent jail is success.
     pub(super) async fn stop(&self, names: &SlotNames) -> HostResult<()> {
         let interfaces = self.remove_pair(names).await;
+        self.looks.forget(names.slot);
         let file = conf::path(names);
         // Without its file the jail is removed by `jail -R`, which leaves its mounts.
         let orderly = std::fs::symlink_metadata(&file).is_ok_and(|meta| meta.is_file());

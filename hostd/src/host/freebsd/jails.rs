@@ -2,6 +2,11 @@
 //!
 //! A name does not identify a jail: a new jail can have the name of a dying one, and both are listed. The clone's identity
 //! is in `host.hostuuid`, which a jail without `allow.set_hostname` cannot change.
+//!
+//! The form was recorded on FreeBSD 14.1, where every value is text. FreeBSD 15 has jail descriptors and makes `allow.dying`
+//! and `jail -d` no-ops; `jls -d` still lists dying jails, and a live jail never has the number of a dying one. Values that a
+//! newer libxo prints as numbers or truth values are read too, new columns are passed over, and one jail of others with a
+//! value that is not known does not make the list unreadable.
 
 use super::conf;
 use super::errors::{Unreadable, digits, unreadable};
@@ -33,13 +38,42 @@ struct Information {
 
 #[derive(Deserialize)]
 struct Listed {
-    name: String,
-    path: String,
-    jid: String,
-    dying: String,
-    vnet: String,
-    #[serde(rename = "host.hostuuid")]
-    uuid: String,
+    name: Text,
+    path: Text,
+    jid: Text,
+    dying: Text,
+    #[serde(default)]
+    vnet: Text,
+    #[serde(rename = "host.hostuuid", default)]
+    uuid: Text,
+}
+
+/// A value in any form that libxo has for it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Words(String),
+    Number(u64),
+    Truth(bool),
+    /// How libxo can print an empty text.
+    Nothing(()),
+}
+
+impl Default for Text {
+    fn default() -> Text {
+        Text::Nothing(())
+    }
+}
+
+impl From<Text> for String {
+    fn from(text: Text) -> String {
+        match text {
+            Text::Words(words) => words,
+            Text::Number(number) => number.to_string(),
+            Text::Truth(truth) => truth.to_string(),
+            Text::Nothing(()) => String::new(),
+        }
+    }
 }
 
 /// Read the list.
@@ -47,28 +81,22 @@ pub(super) fn read(text: &str) -> Result<Vec<Jail>, Unreadable> {
     let document: Document = match serde_json::from_str(text) {
         Ok(document) => document,
         Err(_) => {
-            return unreadable(
-                "jls",
-                text,
-                "a JSON list of jails with name, path, jid, dying, vnet, host.hostuuid",
-            );
+            return unreadable("jls", text, "a JSON list of jails with name, path, jid and dying");
         }
     };
     let jail = |listed: Listed| {
         let Listed { name, path, jid, dying, vnet, uuid } = listed;
+        let [name, path, jid, dying, vnet, uuid] = [name, path, jid, dying, vnet, uuid].map(String::from);
         let Some(jid) = digits(&jid).filter(|jid| *jid > 0) else {
             return unreadable("jls", &jid, "a jail's number");
         };
         let dying = match dying.as_str() {
-            "true" => true,
-            "false" => false,
+            "true" | "1" => true,
+            "false" | "0" => false,
             other => return unreadable("jls", other, "dying as true or false"),
         };
-        let vnet = match vnet.as_str() {
-            "new" => true,
-            "inherit" | "disable" => false,
-            other => return unreadable("jls", other, "vnet as new, inherit or disable"),
-        };
+        // An unknown word is no proof that a jail shares the host's network. Path and identity decide.
+        let vnet = !["inherit", "disable"].contains(&vnet.as_str());
         Ok(Jail { name, path, jid, dying, vnet, uuid })
     };
     document.information.jail.into_iter().map(jail).collect()

@@ -8,7 +8,7 @@
 //! | network | epair in the bridge | the description of the host's end | [`network`], [`interfaces`], [`arp`] |
 //! | egress | members of a PF table | the slot's address | [`egress`], [`rule_watch`], [`barrier`] |
 //! | jail | VNET jail | its `host.hostuuid` | [`jail`], [`jails`], [`conf`], [`files`] |
-//! | service | processes of the jail | the jail's number | [`service`], [`processes`] |
+//! | service | processes of the jail | the jail's number | [`service`], [`processes`], [`signals`] |
 //! | mounts | mounts below the clone's folder | the path | [`mounts`] |
 //!
 //! All work is done by the system's tools: [`commands`] has their arguments, [`errors`] classifies their messages. The code
@@ -17,7 +17,8 @@
 //!
 //! A create needs at most twelve commands, because two inspections are saved: the slot is inspected before a create only if
 //! the last inventory is old or showed an object in it (every step fails on an existing object), and the table is not
-//! inspected after an add, because pfctl reports how many addresses it added.
+//! inspected after an add, because pfctl reports how many addresses it added. The steps of a destroy use what its inspection
+//! has shown ([`recent_look`]).
 
 mod arp;
 mod barrier;
@@ -35,9 +36,11 @@ mod mounts;
 mod network;
 mod processes;
 mod rctl;
+mod recent_look;
 mod rule_watch;
 mod service;
 mod settings;
+mod signals;
 #[cfg(test)]
 mod tests;
 
@@ -49,8 +52,10 @@ use crate::config::{Config, JailDriver};
 use crate::slot::{SlotNames, Slots};
 use egress::Egress;
 use inventory::RecentInventory;
+use recent_look::RecentLooks;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
@@ -69,6 +74,7 @@ struct FreebsdState {
     bastille_lock: tokio::sync::Mutex<()>,
     /// The last inventory.
     last: Mutex<Option<RecentInventory>>,
+    looks: RecentLooks,
 }
 
 /// The tools, each found once.
@@ -79,11 +85,10 @@ struct Toolbox {
     ifconfig: Tool,
     ipfw: Tool,
     jail: Tool,
-    jexec: Tool,
     jls: Tool,
-    kill: Tool,
     mount: Tool,
     pfctl: Tool,
+    pkill: Tool,
     ps: Tool,
     rctl: Tool,
     sysctl: Tool,
@@ -98,11 +103,10 @@ impl Toolbox {
             ifconfig: tools.find("ifconfig"),
             ipfw: tools.find("ipfw"),
             jail: tools.find("jail"),
-            jexec: tools.find("jexec"),
             jls: tools.find("jls"),
-            kill: tools.find("kill"),
             mount: tools.find("mount"),
             pfctl: tools.find("pfctl"),
+            pkill: tools.find("pkill"),
             ps: tools.find("ps"),
             rctl: tools.find("rctl"),
             sysctl: tools.find("sysctl"),
@@ -118,18 +122,16 @@ impl Toolbox {
             ifconfig,
             ipfw,
             jail,
-            jexec,
             jls,
-            kill,
             mount,
             pfctl,
+            pkill,
             ps,
             rctl,
             sysctl,
             umount,
         } = self;
-        let mut all =
-            vec![arp, ifconfig, ipfw, jail, jexec, jls, kill, mount, pfctl, ps, rctl, sysctl, umount];
+        let mut all = vec![arp, ifconfig, ipfw, jail, jls, mount, pfctl, pkill, ps, rctl, sysctl, umount];
         if driver == JailDriver::Bastille {
             all.push(bastille);
         }
@@ -154,10 +156,11 @@ impl FreebsdHost {
                 devfs_ruleset: config.freebsd.devfs_ruleset,
                 console_logs: config.freebsd.console_logs.clone(),
                 port: config.egress.browserd_port,
-                resolver: config.egress.resolver,
+                resolver: egress::resolver(config),
             },
             bastille_lock: tokio::sync::Mutex::default(),
             last: Mutex::default(),
+            looks: RecentLooks::default(),
             slots: slots.clone(),
             config: config.clone(),
         })))
@@ -210,6 +213,15 @@ impl Host for FreebsdHost {
         part == Part::Egress
     }
 
+    /// Files, limits, interfaces and membership are made at the same time. Nothing runs before the limits are set.
+    fn waits_for(&self, part: Part, earlier: Part) -> bool {
+        match part {
+            Part::Service => true,
+            Part::Jail => earlier != Part::Egress,
+            _ => false,
+        }
+    }
+
     async fn egress_health(&self) -> HostResult<EgressHealth> {
         match self.0.recent() {
             Some(last) => Ok(last.egress),
@@ -247,6 +259,7 @@ impl Host for FreebsdHost {
     }
 
     async fn ensure_network(&self, spec: &CloneSpec) -> HostResult<()> {
+        self.0.looks.forget(spec.names.slot);
         self.0.make_network(spec).await
     }
 
@@ -255,7 +268,10 @@ impl Host for FreebsdHost {
     }
 
     async fn ensure_jail(&self, spec: &CloneSpec) -> HostResult<()> {
-        self.0.start(spec).await
+        self.0.looks.forget(spec.names.slot);
+        let started = self.0.start(spec).await;
+        self.0.looks.forget(spec.names.slot);
+        started
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
@@ -275,7 +291,7 @@ impl Host for FreebsdHost {
         self.0.freeze(names).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+    async fn thaw(&self, names: &SlotNames, _deadline: Duration) -> HostResult<()> {
         self.0.thaw(names).await
     }
 

@@ -2,7 +2,7 @@
 
 use super::errors::{Complaint, Unreadable, classify, command_failed, unreadable, whole};
 use super::files::Folder;
-use super::{FreebsdState, commands, conf, jails};
+use super::{FreebsdState, commands, conf};
 use crate::host::{HostError, HostErrorKind, HostResult, Unmount};
 use crate::slot::SlotNames;
 use std::collections::BTreeSet;
@@ -95,14 +95,15 @@ impl FreebsdState {
     /// Unmount everything below the clone. All paths are tried; the first error is returned. The devfs of a running jail is
     /// left to jail(8), which unmounts it with the jail and would report it missing.
     pub(super) async fn unmount_below(&self, names: &SlotNames, how: Unmount) -> HostResult<()> {
-        let (mounts, jails) = tokio::try_join!(self.mounts(), self.jails())?;
-        let runs = jails::of(&jails, names).is_some_and(|jail| !jail.dying);
+        let (mounts, jail) = tokio::try_join!(self.own_mounts(names), self.own_jail(names))?;
+        let runs = jail.is_some_and(|jail| !jail.dying);
         let devices = conf::root(names).join("dev");
         let left_alone = |mount: &Mount| {
             how == Unmount::Gentle && runs && mount.kind == "devfs" && Path::new(&mount.at) == devices
         };
         let mut first = Ok(());
-        for mount in below(&mounts, names).into_iter().filter(|mount| !left_alone(mount)) {
+        for mount in mounts.iter().filter(|mount| !left_alone(mount)) {
+            self.looks.forget_mounts(names.slot);
             first = first.and(self.unmount_one(names, &mount.at, how).await);
         }
         first

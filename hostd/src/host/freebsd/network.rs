@@ -57,7 +57,7 @@ impl PairNames {
     }
 
     /// A slot's interfaces, in the order in which they are to be destroyed. Renamed ends come last.
-    fn of<'a>(&self, all: &'a [Interface], names: &SlotNames) -> Vec<&'a Interface> {
+    pub(super) fn of<'a>(&self, all: &'a [Interface], names: &SlotNames) -> Vec<&'a Interface> {
         let known = self.names(names);
         let macs = [names.mac_host.to_string(), names.mac_clone.to_string()];
         let renamed = |found: &&Interface| {
@@ -111,6 +111,13 @@ fn identity(interface: &Interface) -> Identity {
             }
         }
     }
+}
+
+/// The result of taking the bridge up or down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BridgeState {
+    Set,
+    Missing,
 }
 
 /// The result of creating a pair.
@@ -199,11 +206,18 @@ impl FreebsdState {
 
     /// Remove the pair, also a half-made one. An absent pair is success; a foreign interface of that name is left alone.
     pub(super) async fn remove_pair(&self, names: &SlotNames) -> HostResult<()> {
-        let all = self.interfaces_for(names).await?;
-        match self.network.observed(&all, names) {
+        let own = self.own_interfaces(names).await?;
+        match self.network.observed(&own, names) {
             None => Ok(()),
             Some(ObservedNetwork { identity: Identity::Foreign(why), .. }) => Err(in_the_way_of(names, why)),
-            Some(_) => self.destroy_interfaces(names, &all).await,
+            Some(_) => {
+                let destroyed = self.destroy_interfaces(names, &own).await;
+                match destroyed {
+                    Ok(()) => self.looks.interfaces_destroyed(names.slot),
+                    Err(_) => self.looks.forget(names.slot),
+                }
+                destroyed
+            }
         }
     }
 
@@ -228,19 +242,14 @@ impl FreebsdState {
         }
     }
 
-    /// Take the clones' bridge down, or up again.
-    pub(super) async fn set_bridge(&self, up: bool) -> HostResult<()> {
+    /// Take the clones' bridge down, or up again. Without a bridge no clone reaches anything.
+    pub(super) async fn set_bridge(&self, up: bool) -> HostResult<BridgeState> {
         let bridge = &self.network.bridge;
         let outcome = self.tools.ifconfig.with(commands::set_bridge(bridge, up)).run().await?;
         match classify(&outcome.stderr) {
-            _ if outcome.success() => Ok(()),
-            // Without a bridge nothing reaches the network.
-            Complaint::Absent if !up => Ok(()),
-            _ => Err(command_failed(
-                bridge,
-                &outcome,
-                "make the bridge: setup-host does, or ifconfig bridge create name …",
-            )),
+            _ if outcome.success() => Ok(BridgeState::Set),
+            Complaint::Absent => Ok(BridgeState::Missing),
+            _ => Err(command_failed(bridge, &outcome, "inspect it with ifconfig; setup-host makes it")),
         }
     }
 }

@@ -52,11 +52,6 @@ pub(super) fn frozen(processes: &[Process], jid: u32) -> bool {
     inside.peek().is_some() && inside.all(|process| process.stopped)
 }
 
-/// Whether any process of this jail is stopped.
-pub(super) fn any_stopped(processes: &[Process], jid: u32) -> bool {
-    processes.iter().any(|process| process.jid == jid && process.stopped)
-}
-
 /// The processes inside this jail.
 pub(super) fn inside(processes: &[Process], jid: u32) -> BTreeSet<u32> {
     // The host itself is jail 0. The kernel, init and hostd are never in a clone, whatever the list says.

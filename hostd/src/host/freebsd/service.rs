@@ -1,181 +1,27 @@
-//! browserd in the clone: its processes and its readiness.
-//!
-//! The clone is not trusted. Its rc.d script runs with a deadline and its exit code is ignored. A PID from its PID file is
-//! signalled only if the kernel reports that process inside the jail. Readiness is tested by a request over the network.
+//! browserd in the clone: its readiness, tested by a request over the network. The clone is not trusted.
 
-use super::errors::{Complaint, classify, command_failed, digits};
-use super::files::Folder;
-use super::processes::{self, Process};
-use super::{FreebsdState, commands, conf, jails};
+use super::errors::digits;
+use super::{FreebsdState, conf};
 use crate::api::CloneSecret;
-use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint, chain};
+use crate::host::{CloneSpec, HostError, HostErrorKind, HostResult, ServiceEndpoint, cdp_endpoint};
 use crate::slot::SlotNames;
 use serde::Deserialize;
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The deadline of browserd's rc.d stop, which gives Chromium a few seconds to exit.
-const STOP_TIMEOUT: Duration = Duration::from_secs(12);
 /// The deadline of one HTTP request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest PID file.
-const PID_FILE: usize = 16;
 /// The longest HTTP response that is read.
 const ANSWER: usize = 4096;
 
-/// How long processes get between SIGTERM and SIGKILL.
-const SIGNAL_TIMEOUT: Duration = Duration::from_secs(2);
-
 impl FreebsdState {
-    pub(super) async fn processes(&self) -> HostResult<Vec<Process>> {
-        let outcome = self.tools.ps.with(commands::list_processes()).run().await?;
-        if !outcome.success() {
-            return Err(command_failed("processes", &outcome, "run `ps -axo pid,jid,state` by hand"));
-        }
-        Ok(processes::read(outcome.text()?)?)
-    }
-
-    /// The processes inside the clone's jail, if it has a live one.
-    async fn inside(&self, names: &SlotNames) -> HostResult<BTreeSet<u32>> {
-        let jails = self.jails().await?;
-        let Some(jail) = jails::of(&jails, names).filter(|jail| !jail.dying) else {
-            return Ok(BTreeSet::new());
-        };
-        Ok(processes::inside(&self.processes().await?, jail.jid))
-    }
-
-    /// Freeze everything inside by SIGSTOP.
-    pub(super) async fn freeze(&self, names: &SlotNames) -> HostResult<()> {
-        self.signal(names, "STOP", self.inside(names).await?).await
-    }
-
-    /// Resume everything inside by SIGCONT.
-    pub(super) async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
-        self.signal(names, "CONT", self.inside(names).await?).await
-    }
-
-    /// End everything inside the jail: browserd's rc.d script first, then SIGTERM, then SIGKILL.
-    ///
-    /// One deadline holds for all of it. It is shorter than the lifecycle's, so that the error names the processes.
-    pub(super) async fn end_processes(&self, names: &SlotNames) -> HostResult<()> {
-        let limit = self.step_limit();
-        match tokio::time::timeout(limit, self.stop_then_kill(names, limit)).await {
-            Ok(ended) => ended,
-            Err(_) => Err(HostError::new(
-                HostErrorKind::Timeout,
-                format!("processes of {}", names.name),
-                format!("still running after {:.1} s", limit.as_secs_f32()),
-                "inspect them with ps -J; a process in state D waits for a disk",
-            )),
-        }
-    }
-
-    async fn stop_then_kill(&self, names: &SlotNames, limit: Duration) -> HostResult<()> {
-        let (jails, processes) = tokio::try_join!(self.jails(), self.processes())?;
-        let Some(jail) = jails::of(&jails, names).filter(|jail| !jail.dying) else { return Ok(()) };
-        // The jail is identified once. If it ends meanwhile, no process has its number any more.
-        let jid = jail.jid;
-        let inside = processes::inside(&processes, jid);
-        if inside.is_empty() {
-            return Ok(());
-        }
-        // A stopped process handles neither the rc.d script's signal nor SIGTERM.
-        if processes::any_stopped(&processes, jid) {
-            self.try_signal(names, "CONT", inside).await;
-        }
-        self.stop_service(names, STOP_TIMEOUT.min(limit / 3)).await;
-        let inside = processes::inside(&self.processes().await?, jid);
-        if inside.is_empty() {
-            return Ok(());
-        }
-        self.try_signal(names, "TERM", self.main_process(names, inside).await).await;
-        if self.ended_within(jid, SIGNAL_TIMEOUT.min(limit / 8)).await? {
-            return Ok(());
-        }
-        // A process can fork between the list and the signal, so both are repeated until the list is empty.
-        loop {
-            let inside = processes::inside(&self.processes().await?, jid);
-            if inside.is_empty() {
-                return Ok(());
-            }
-            self.try_signal(names, "KILL", inside).await;
-            tokio::time::sleep(FIRST_PAUSE).await;
-        }
-    }
-
-    /// Run the clone's rc.d script. Its exit code proves nothing: the processes are listed afterwards.
-    async fn stop_service(&self, names: &SlotNames, timeout: Duration) {
-        match self.tools.jexec.with(commands::stop_service(names)).within(timeout).run().await {
-            Ok(outcome) => {
-                tracing::debug!(clone = %names.name, ended = %outcome.ended, "ran browserd's rc.d stop")
-            }
-            Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(clone = %names.name, error, "browserd's rc.d stop failed; its processes are signalled")
-            }
-        }
-    }
-
-    /// The process of the PID file, which ends the others in order, if it is proven to be inside; else all of them.
-    async fn main_process(&self, names: &SlotNames, inside: BTreeSet<u32>) -> BTreeSet<u32> {
-        let root = conf::root(names);
-        match tokio::task::spawn_blocking(move || read_pid_file(&root)).await.ok().flatten() {
-            Some(pid) if inside.contains(&pid) => BTreeSet::from([pid]),
-            Some(pid) => {
-                tracing::warn!(clone = %names.name, pid, "the clone's PID file names a process outside of it");
-                inside
-            }
-            None => inside,
-        }
-    }
-
-    /// Whether the jail's last process ends within this time.
-    async fn ended_within(&self, jid: u32, timeout: Duration) -> HostResult<bool> {
-        let (mut pause, mut waited) = (FIRST_PAUSE, Duration::ZERO);
-        while waited < timeout {
-            tokio::time::sleep(pause).await;
-            waited += pause;
-            if processes::inside(&self.processes().await?, jid).is_empty() {
-                return Ok(true);
-            }
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-        Ok(false)
-    }
-
-    /// Signal processes that are proven to be inside. A stronger signal follows, so a failure is only logged.
-    async fn try_signal(&self, names: &SlotNames, signal: &str, inside: BTreeSet<u32>) {
-        if let Err(error) = self.signal(names, signal, inside).await {
-            let error = chain(&error);
-            tracing::warn!(clone = %names.name, signal, error, "the clone's processes cannot be signalled");
-        }
-    }
-
-    /// Signal processes that are proven to be inside. Processes that have ended meanwhile are no error.
-    async fn signal(&self, names: &SlotNames, signal: &str, inside: BTreeSet<u32>) -> HostResult<()> {
-        if inside.is_empty() {
-            return Ok(());
-        }
-        let outcome = self.tools.kill.with(commands::signal(signal, inside)).run().await?;
-        match classify(&outcome.stderr) {
-            _ if outcome.success() => Ok(()),
-            Complaint::Absent => Ok(()),
-            _ => Err(command_failed(
-                format!("processes of {}", names.name),
-                &outcome,
-                "inspect them with ps -J",
-            )),
-        }
-    }
-
     /// The longest time one verb may take: a little less than the lifecycle allows, so that the verb's own error is reported.
-    fn step_limit(&self) -> Duration {
+    pub(super) fn step_limit(&self) -> Duration {
         Duration::from_secs(self.config.lifecycle.step_timeout_seconds).mul_f64(0.9)
     }
 
@@ -210,14 +56,6 @@ impl FreebsdState {
             )),
         }
     }
-}
-
-/// The PID in the clone's PID file, if that is a regular file with one number and no component of its path is a link.
-fn read_pid_file(root: &std::path::Path) -> Option<u32> {
-    let read = || Folder::open(root)?.enter("var")?.enter("run")?.read("browserd.pid", PID_FILE);
-    let bytes = read().ok()?;
-    let text = std::str::from_utf8(&bytes).ok()?;
-    digits(text.strip_suffix('\n').unwrap_or(text)).filter(|pid| *pid > 1)
 }
 
 /// One HTTP request; returns the status code.
@@ -338,39 +176,6 @@ mod tests {
         assert_eq!(asked.await.unwrap().unwrap(), 200);
         let error = stream.read(&mut request).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    }
-
-    #[test]
-    fn a_pid_file_must_be_a_regular_file_with_one_number() {
-        let root = tempfile::tempdir().unwrap();
-        let run = root.path().join("var/run");
-        assert_eq!(read_pid_file(root.path()), None);
-        std::fs::create_dir_all(&run).unwrap();
-        let file = run.join("browserd.pid");
-        for (text, pid) in [
-            ("4711\n", Some(4711)),
-            ("4711", Some(4711)),
-            ("", None),
-            ("\n", None),
-            ("0", None),
-            ("1", None),
-            ("-4711", None),
-            ("+4711", None),
-            (" 4711", None),
-            ("4711 1", None),
-            ("4711\n\n", None),
-            ("99999999999", None),
-            ("0x10", None),
-            ("1234567890123456789", None),
-        ] {
-            std::fs::write(&file, text).unwrap();
-            assert_eq!(read_pid_file(root.path()), pid, "{text:?}");
-        }
-        std::fs::remove_file(&file).unwrap();
-        let elsewhere = root.path().join("elsewhere");
-        std::fs::write(&elsewhere, "4711\n").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
-        assert_eq!(read_pid_file(root.path()), None, "no link is followed");
     }
 
     #[tokio::test]

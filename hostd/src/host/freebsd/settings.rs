@@ -8,9 +8,10 @@ use crate::host::HostError;
 use std::collections::BTreeMap;
 
 /// The settings that are read.
-const SETTINGS: [&str; 4] = [
+const SETTINGS: [&str; 5] = [
     "kern.racct.enable",
     "net.inet.ip.forwarding",
+    "net.inet6.ip6.forwarding",
     "net.link.bridge.pfil_member",
     "net.link.bridge.pfil_bridge",
 ];
@@ -30,9 +31,17 @@ impl FreebsdState {
     }
 }
 
-/// The findings about them.
-pub(super) fn findings(settings: &BTreeMap<String, String>) -> [Finding; 3] {
-    [racct(settings), forwarding(settings), filtering(settings)]
+/// The findings about them, for a pool with or without IPv6.
+pub(super) fn findings(settings: &BTreeMap<String, String>, ip6: bool) -> Vec<Finding> {
+    let mut findings = vec![
+        racct(settings),
+        forwarding(settings, "net.inet.ip.forwarding", "gateway_enable"),
+        filtering(settings),
+    ];
+    if ip6 {
+        findings.push(forwarding(settings, "net.inet6.ip6.forwarding", "ipv6_gateway_enable"));
+    }
+    findings
 }
 
 fn racct(settings: &BTreeMap<String, String>) -> Finding {
@@ -55,14 +64,14 @@ fn racct(settings: &BTreeMap<String, String>) -> Finding {
     }
 }
 
-fn forwarding(settings: &BTreeMap<String, String>) -> Finding {
-    match settings.get("net.inet.ip.forwarding").map(String::as_str) {
-        Some("1") => good("forwarding", "net.inet.ip.forwarding is on"),
+fn forwarding(settings: &BTreeMap<String, String>, name: &str, kept: &str) -> Finding {
+    match settings.get(name).map(String::as_str) {
+        Some("1") => good("forwarding", format!("{name} is on")),
         _ => finding(
             "forwarding",
             Severity::Error,
-            "net.inet.ip.forwarding is off: clones reach nothing",
-            "sysrc gateway_enable=YES; sysctl net.inet.ip.forwarding=1",
+            format!("{name} is off: clones reach nothing"),
+            format!("sysrc {kept}=YES; sysctl {name}=1"),
         ),
     }
 }

@@ -3,7 +3,7 @@
 use super::limits::{LimitBackend, RATES, has_rates};
 use super::mounts::MountTable;
 use super::overlay::Overlay;
-use super::{LinuxHostState, fonts, open_files, user_ids};
+use super::{LinuxHostState, fonts, open_files, probe, user_ids};
 use crate::api::{EgressHealth, Finding, Severity};
 use crate::config::LimitsDemand;
 use crate::host::zfs::datasets::Datasets;
@@ -36,6 +36,8 @@ pub(super) fn run(
     findings.push(egress(state));
     findings.push(connection_tracking(state));
     findings.extend(forwarding(state));
+    findings.extend(probe::check(state));
+    findings.push(callers(state));
     findings.push(template(state, usable));
     findings.push(passage(state));
     findings.push(browserd(state));
@@ -176,6 +178,21 @@ fn egress(state: &LinuxHostState) -> Finding {
             "apt install nftables; modprobe nf_tables nf_conntrack",
         ),
     }
+}
+
+/// Who may connect to the clones.
+fn callers(state: &LinuxHostState) -> Finding {
+    let egress = &state.config.egress;
+    let users = match egress.creators_may_connect() {
+        true => "root and whoever creates clones".to_owned(),
+        false => format!("only the users {:?} (egress.control_users)", egress.control_users),
+    };
+    let networks = egress.callers(None).networks;
+    let others = match networks.is_empty() {
+        true => "no container and no other machine (egress.control_plane)".to_owned(),
+        false => networks.join(", "),
+    };
+    good("callers", format!("may connect to clones: on this host {users}; beside it {others}"))
 }
 
 /// Whether all clones together can fill the table that the host's own connections need too.

@@ -16,10 +16,11 @@ pub(super) use untracked::Moment;
 use super::errors::refused;
 use super::network;
 use crate::api::EgressHealth;
-use crate::config::EgressConfig;
+use crate::config::{EgressConfig, Resolver};
 use crate::host::{HostError, HostErrorKind, HostResult, RefusedPackets};
 use crate::slot::{Slot, SlotNames, Slots};
-use pf::linux::{CloneFilter, Firewall, FirewallError, Watch};
+use ipnet::IpNet;
+use pf::linux::{CloneFilter, ClosedChain, Firewall, FirewallError, Watch};
 use pf::{Policy, PolicySpec};
 use proof::ProofState;
 use std::collections::BTreeSet;
@@ -52,8 +53,6 @@ pub(super) struct Egress {
     switching: Mutex<()>,
     /// The rules for the clones' own network namespaces, translated once.
     clone_filter: Mutex<Option<Arc<CloneFilter>>>,
-    /// The host's addresses that no denied range contains, as of the last inspection.
-    host_addresses: Mutex<Vec<IpAddr>>,
     /// Something changed that cannot wait for the timer.
     pub(super) changed: Notify,
 }
@@ -62,15 +61,22 @@ impl Egress {
     /// The policy of this pool, checked. Nothing is loaded yet.
     pub(super) fn new(pool: &Slots, config: &EgressConfig) -> HostResult<Egress> {
         let slots: Vec<SlotNames> = pool.slots().map(|slot| pool.names(slot)).collect();
+        let probe = pool.probe_names();
         let slot =
             |names: &SlotNames| pf::Slot { interface: names.interface.clone(), ip: names.ip, ip6: names.ip6 };
         let here = [Some(IpAddr::V4(pool.gateway())), pool.gateway6().map(IpAddr::V6)];
         let mut spec = PolicySpec::new(pool.networks().collect());
         spec.table = config.table.clone();
-        spec.slots = slots.iter().map(slot).collect();
-        spec.resolver = config.resolver;
-        spec.control_plane = here.into_iter().flatten().chain(config.control_plane.iter().copied()).collect();
-        spec.control_users = config.control_users.clone();
+        spec.slots = slots.iter().chain([&probe]).map(slot).collect();
+        spec.resolver = match config.resolver {
+            // The forwarder listens there.
+            Resolver::Auto => Some(pool.gateway().into()),
+            Resolver::None => None,
+            Resolver::Address(address) => Some(address),
+        };
+        spec.control_plane =
+            here.into_iter().flatten().map(IpNet::from).chain(config.control_plane.iter().copied()).collect();
+        spec.control_users = config.callers(None).users;
         spec.browserd_port = config.browserd_port;
         spec.external = Some(config.external.clone()).filter(|name| !name.is_empty());
         spec.connections = config.connection_limits();
@@ -93,7 +99,6 @@ impl Egress {
             links_down: AtomicBool::new(false),
             switching: Mutex::default(),
             clone_filter: Mutex::default(),
-            host_addresses: Mutex::default(),
             changed: Notify::new(),
         })
     }
@@ -230,26 +235,45 @@ impl Egress {
         Ok(EgressHealth::Ok)
     }
 
-    /// The rules for the inside of a new clone's network namespace, and the host's addresses that they block.
-    pub(super) fn clone_filter(&self) -> HostResult<(Arc<CloneFilter>, Vec<IpAddr>)> {
+    /// The rules for the inside of a new clone's network namespace.
+    pub(super) fn clone_filter(&self) -> HostResult<Arc<CloneFilter>> {
         let mut filter = self.clone_filter.lock().unwrap_or_else(PoisonError::into_inner);
-        let filter = match &*filter {
-            Some(filter) => filter.clone(),
+        match &*filter {
+            Some(filter) => Ok(filter.clone()),
             None => {
                 let new = Arc::new(self.firewall.clone_filter().map_err(|error| self.failed(error))?);
-                filter.insert(new).clone()
+                Ok(filter.insert(new).clone())
             }
-        };
-        let host = self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Ok((filter, host))
+        }
     }
 
-    /// Take note of the addresses on the host's interfaces, for clones that are created from now on.
-    pub(super) fn note_host_addresses(&self, all: impl Iterator<Item = IpAddr>) {
-        let policy = self.firewall.policy();
-        let open = |address: &IpAddr| !policy.is_closed(*address);
-        let addresses: BTreeSet<IpAddr> = all.filter(open).collect();
-        *self.host_addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses.into_iter().collect();
+    /// Whether the policy blocks this address whatever addresses the host has.
+    pub(super) fn is_closed(&self, address: IpAddr) -> bool {
+        self.firewall.policy().is_closed(address)
+    }
+
+    /// The resolver that clones may ask.
+    pub(super) fn resolver(&self) -> Option<IpAddr> {
+        self.firewall.policy().resolver
+    }
+
+    /// The chains of other programs that drop what they do not know.
+    pub(super) fn closed_chains_of_others(&self) -> HostResult<Vec<ClosedChain>> {
+        self.firewall.closed_chains_of_others().map_err(|error| self.failed(error))
+    }
+
+    /// Whether a user of this host may connect to browserd in the clones.
+    pub(super) fn admits(&self, user: u32) -> bool {
+        self.firewall.admits(user)
+    }
+
+    /// Let a user of this host connect to browserd in the clones.
+    pub(super) fn admit(&self, user: u32) -> HostResult<()> {
+        match self.firewall.admit(user) {
+            // He is remembered, and the next load lets him in.
+            Ok(()) | Err(FirewallError::Gone { .. }) => Ok(()),
+            Err(error) => Err(self.failed(error)),
+        }
     }
 
     /// How many packets the limits of connections have refused; `None` if the rules are not loaded.
@@ -277,6 +301,12 @@ impl Egress {
             Ok(()) | Err(FirewallError::Gone { .. }) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }
+    }
+
+    /// Remove the entries of hostd's own network from connection tracking.
+    pub(super) fn end_connections_of_probe(&self, names: &SlotNames) -> HostResult<()> {
+        let ended = self.firewall.end_connections(&addresses(names).collect::<Vec<_>>());
+        ended.map_err(|error| self.failed(error))
     }
 
     /// Remove a clone's entries from connection tracking, so that the next clone with its addresses starts without any. The
@@ -410,6 +440,12 @@ impl Events for RuleEvents {
         let Some(change) = change else { return Ok(Next::Continue) };
         if change.rules {
             egress.rules_changed(&change.by);
+        }
+        if change.others
+            && !change.rules
+            && let Err(error) = egress.firewall.admit_again()
+        {
+            tracing::warn!(%error, "users that may connect to clones cannot be added again");
         }
         // hostd's own changes of members need no inspection.
         if change.rules || change.others {

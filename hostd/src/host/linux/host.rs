@@ -1,12 +1,15 @@
 //! The Linux side of the trait [`Host`]: each method runs the parts' blocking code on a blocking thread.
 
+use super::network::LinkTable;
 use super::{LinuxHost, blocking_work, checks, jail, network, user_ids};
 use crate::api::{CloneId, EgressHealth, Finding, Limits, SnapshotName};
+use crate::config::Resolver;
 use crate::host::{
     CloneSpec, Host, HostResult, Inventory, ObservedClone, Part, RefusedPackets, ServiceEndpoint, Unmount,
 };
 use crate::slot::SlotNames;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 impl Host for LinuxHost {
     fn drivers(&self) -> BTreeMap<String, String> {
@@ -51,7 +54,13 @@ impl Host for LinuxHost {
 
     async fn inventory(&self) -> HostResult<Inventory> {
         let datasets = self.0.storage.datasets(Part::ALL, None).await?;
-        self.blocking(|state| state.inventory(datasets)).await
+        self.blocking(|state| {
+            if state.config.egress.resolver == Resolver::Auto {
+                state.dns_forwarder.keep_running();
+            }
+            state.inventory(datasets)
+        })
+        .await
     }
 
     async fn inspect(&self, names: &SlotNames, parts: &[Part]) -> HostResult<ObservedClone> {
@@ -92,6 +101,14 @@ impl Host for LinuxHost {
         self.0.egress.refused_packets()
     }
 
+    async fn admit(&self, user: u32) -> HostResult<()> {
+        // Every create asks.
+        if !self.0.config.egress.creators_may_connect() || self.0.egress.admits(user) {
+            return Ok(());
+        }
+        self.blocking(move |state| state.egress.admit(user)).await
+    }
+
     async fn changed(&self) {
         self.0.egress.changed.notified().await;
     }
@@ -118,7 +135,14 @@ impl Host for LinuxHost {
         self.blocking(move |state| {
             let filter = state.egress.clone_filter()?;
             state.egress.allow_connections(spec.names.slot);
-            network::ensure(&state.slots, &spec, &state.run(&spec.names), filter)
+            network::ensure(
+                &state.slots,
+                &spec.names,
+                &spec.clone_id,
+                &state.run(&spec.names),
+                filter,
+                &state.host_addresses,
+            )
         })
         .await
     }
@@ -132,11 +156,17 @@ impl Host for LinuxHost {
         let (browser, _) = self.0.storage.template(&spec.snapshot).await?;
         let wanted = spec.clone();
         let orders = self.blocking(move |state| Ok(state.orders(&wanted, browser))).await?;
-        jail::start(self.0.run(&spec.names), orders, self.0.mount_isolation.as_ref()).await
+        let run = self.0.run(&spec.names);
+        jail::start(run, orders, spec.deadline, self.0.mount_isolation.as_ref()).await
     }
 
     async fn ensure_service(&self, spec: &CloneSpec) -> HostResult<ServiceEndpoint> {
         jail::start_service(self.0.run(&spec.names), spec).await
+    }
+
+    async fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let names = names.clone();
+        self.blocking(move |state| state.set_deadline(&names, deadline)).await
     }
 
     async fn cut_egress(&self, names: &SlotNames) -> HostResult<()> {
@@ -163,9 +193,13 @@ impl Host for LinuxHost {
         self.blocking(move |state| state.freezer.freeze(state.clone_ref(&names, &state.run(&names)))).await
     }
 
-    async fn thaw(&self, names: &SlotNames) -> HostResult<()> {
+    async fn thaw(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
         let names = names.clone();
-        self.blocking(move |state| state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))).await
+        self.blocking(move |state| {
+            state.set_deadline(&names, deadline)?;
+            state.freezer.thaw(state.clone_ref(&names, &state.run(&names)))
+        })
+        .await
     }
 
     async fn service_answers(&self, names: &SlotNames) -> HostResult<bool> {
@@ -230,6 +264,14 @@ impl Host for LinuxHost {
     }
 
     fn close(&self) {
+        // Clones that go on need their resolver.
+        let has_clones = LinkTable::read(None).map_or(true, |links| {
+            self.0.slots.slots().any(|slot| links.has(&self.0.slots.names(slot).interface))
+        });
+        if !has_clones && let Err(error) = self.0.dns_forwarder.end() {
+            tracing::warn!(%error, "the clones' resolver cannot be ended");
+        }
+        // After its end: its file is below an isolated folder.
         if let Some(isolation) = &self.0.mount_isolation {
             isolation.release();
         }

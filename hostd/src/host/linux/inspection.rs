@@ -14,6 +14,7 @@ use crate::slot::{Slot, SlotNames};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZero;
 
 /// What the kernel lists for all slots together, or for the one slot that is inspected.
 pub(super) struct HostState {
@@ -38,6 +39,44 @@ impl HostState {
     fn has_link(&self, names: &SlotNames) -> bool {
         self.links.as_ref().is_some_and(|links| links.has(&names.interface))
     }
+}
+
+/// How many clones are worth another thread.
+const CLONES_PER_THREAD: usize = 64;
+
+/// Inspect slots on as many threads as the machine has processors. An inspection of a clone takes some fifteen system calls,
+/// so that of hundreds takes longest of all that an inspection of the host does.
+fn in_parallel(
+    slots: &[Slot],
+    inspect: impl Fn(Slot) -> HostResult<Option<(Slot, ObservedClone)>> + Sync,
+) -> HostResult<BTreeMap<Slot, ObservedClone>> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = processors.min(slots.len() / CLONES_PER_THREAD).max(1);
+    let all = |slots: &[Slot]| -> HostResult<Vec<(Slot, ObservedClone)>> {
+        slots.iter().filter_map(|slot| inspect(*slot).transpose()).collect()
+    };
+    let (own, others) = slots.split_at(slots.len().div_ceil(threads));
+    std::thread::scope(|scope| {
+        let share = others.len().div_ceil(threads.saturating_sub(1).max(1)).max(1);
+        let started: Vec<_> = others
+            .chunks(share)
+            .map(|share| {
+                // Without another thread this one does it.
+                std::thread::Builder::new()
+                    .name("inspection".into())
+                    .spawn_scoped(scope, || all(share))
+                    .map_err(|_| share)
+            })
+            .collect();
+        let mut found = BTreeMap::from_iter(all(own)?);
+        for started in started {
+            found.extend(match started {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+                Err(share) => all(share)?,
+            });
+        }
+        Ok(found)
+    })
 }
 
 impl LinuxHostState {
@@ -126,7 +165,7 @@ impl LinuxHostState {
             false => None,
         };
         if let (None, Some(links)) = (only, &links) {
-            self.egress.note_host_addresses(links.host_addresses());
+            self.host_addresses.note(links.host_addresses());
         }
         let members = match (wanted(Part::Egress), only) {
             (true, Some(names)) => self.egress.members_of(names)?,
@@ -168,16 +207,66 @@ impl LinuxHostState {
         // A clone without its supervisor is broken. Which other processes it has matters only to a destroy.
         let parts: Vec<Part> = Part::ALL.iter().copied().filter(|part| *part != Part::Processes).collect();
         let host = self.host_state(&parts, None, datasets)?;
-        let mut clones = BTreeMap::new();
-        for slot in self.occupied_slots(&host)? {
+        let slots: Vec<Slot> = self.occupied_slots(&host)?.into_iter().collect();
+        let clones = in_parallel(&slots, |slot| {
             let observed = self.inspect(&self.slots.names(slot), &parts, &host)?;
-            if !observed.is_absent() {
-                clones.insert(slot, observed);
-            }
-        }
+            Ok((!observed.is_absent()).then_some((slot, observed)))
+        })?;
         let what = ErrorContext { object: "clones".into(), hint: "check the folder's file system" };
         let aside = self.storage.aside(&host.datasets);
         let aside = aside.map_err(|error| what.failed("storage moved aside cannot be listed", error))?;
         Ok(Inventory { clones, aside, egress: self.egress.health()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{HostError, HostErrorKind};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn slots(count: u16) -> Vec<Slot> {
+        (1..=count).map(|number| Slot::new(number).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_slot_is_inspected_once_and_absent_ones_are_left_out() {
+        for count in [0, 1, 63, 128, 129, 500, 900] {
+            let slots = slots(count);
+            let inspected = Mutex::new(Vec::new());
+            let found = in_parallel(&slots, |slot| {
+                inspected.lock().unwrap().push(slot);
+                let observed =
+                    ObservedClone { oom_kills: u64::from(slot.number()), ..ObservedClone::default() };
+                Ok((slot.number() % 3 != 0).then_some((slot, observed)))
+            })
+            .unwrap();
+            let mut inspected = inspected.into_inner().unwrap();
+            inspected.sort();
+            assert_eq!(inspected, slots);
+            let present: Vec<Slot> = slots.iter().copied().filter(|slot| slot.number() % 3 != 0).collect();
+            assert_eq!(found.keys().copied().collect::<Vec<_>>(), present);
+            assert!(found.iter().all(|(slot, observed)| observed.oom_kills == u64::from(slot.number())));
+        }
+    }
+
+    /// Half of an inspection must not be taken for the whole.
+    #[test]
+    fn an_error_about_one_slot_is_the_result() {
+        for bad in [1, 64, 300, 500] {
+            let calls = AtomicUsize::new(0);
+            let result = in_parallel(&slots(500), |slot| {
+                calls.fetch_add(1, Ordering::Relaxed);
+                match slot.number() == bad {
+                    true => {
+                        Err(HostError::new(HostErrorKind::Failed, format!("slot {bad}"), "unreadable", ""))
+                    }
+                    false => Ok(None),
+                }
+            });
+            assert_eq!(result.unwrap_err().object, format!("slot {bad}"));
+            assert!(calls.load(Ordering::Relaxed) > 0);
+        }
     }
 }

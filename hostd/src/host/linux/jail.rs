@@ -4,6 +4,7 @@
 //! STATE/run/browsertask001/limits    the limits in force
 //! STATE/run/browsertask001/net       the clone's network namespace, kept by a mount
 //! STATE/run/browsertask001/jail      the clone's identity and the supervisor's orders; locked by the supervisor
+//! STATE/run/browsertask001/deadline  when the supervisor ends the clone by itself (see [`deadline`])
 //! STATE/run/browsertask001/control   the supervisor's socket
 //! STATE/run/browsertask001/cdp       the browser's debugging pipe as a socket, for clones without browserd
 //! STATE/run/browsertask001/program   the process ID of the program in the sandbox: a hint, verified by its reader
@@ -16,6 +17,7 @@
 //! hostd reads a bounded amount from everything that a supervisor writes: a compromised clone must not be able to use up
 //! hostd's memory through its supervisor.
 
+pub(super) mod deadline;
 pub(super) mod lock;
 
 use super::errors::{ErrorContext, failed, refused};
@@ -40,7 +42,7 @@ pub(super) const CDP: &str = "cdp";
 pub(super) const LOG: &str = "log";
 const PROGRAM: &str = "program";
 /// The files that a jail makes in the run folder.
-pub(super) const FILES: [&str; 5] = [CONTROL, CDP, PROGRAM, LOG, JAIL];
+pub(super) const FILES: [&str; 6] = [CONTROL, CDP, PROGRAM, LOG, deadline::DEADLINE, JAIL];
 
 /// The argument by which the daemon's program becomes a supervisor.
 pub(super) const SUPERVISE: &str = "supervise-clone";
@@ -170,6 +172,7 @@ fn converse(mut stream: UnixStream, request: &SupervisorRequest) -> io::Result<S
 pub(super) async fn start(
     run: PathBuf,
     orders: Orders,
+    deadline: Duration,
     isolation: Option<&MountIsolation>,
 ) -> HostResult<()> {
     let name = orders.name.clone();
@@ -191,6 +194,7 @@ pub(super) async fn start(
         for file in [CONTROL, CDP, PROGRAM, LOG] {
             files::remove_file(&run.join(file))?;
         }
+        deadline::make(&run, deadline)?;
         files::write_atomically(&run.join(JAIL), &text)
     };
     prepare().map_err(|error| what.failed("cannot be prepared", error))?;
@@ -219,8 +223,11 @@ pub(super) async fn start(
         let why = format!("the supervisor ended at its start: {output}");
         return Err(refused(what.object, "start the jail", HostErrorKind::Failed, why));
     }
-    // From here on it runs without this hostd. Tokio reaps it when it ends, if hostd is still running then.
-    drop(starting.0.take());
+    // From here on it runs without this hostd, which only reaps it when it ends. A task waits for its pidfd: tokio asks the
+    // kernel about each child that nobody waits for whenever any child ends.
+    if let Some(mut supervisor) = starting.0.take() {
+        tokio::spawn(async move { supervisor.wait().await });
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 //! | | or two ZFS clones | a property of the dataset | [`zfs`], [`super::zfs`] |
 //! | limits | cgroup v2, or rlimits | the slot's name | [`limits`], [`cgroup`] |
 //! | network | network namespace and veth pair | the link's alias | [`network`], [`netns`], [`rtnetlink`] |
-//! | egress | elements of an nftables set | the slot's addresses | [`egress`] |
+//! | egress | elements of an nftables set | the slot's addresses | [`egress`], [`host_addresses`] |
 //! | jail | supervisor process | the file it has locked | [`jail`], [`supervisor`], [`freezer`] |
 //! | service | browser in the sandbox | the jail it runs in | [`processes`] |
 //!
@@ -18,6 +18,7 @@
 mod blocking_work;
 mod cgroup;
 mod checks;
+mod dns_forwarder;
 mod egress;
 mod end_processes;
 mod errors;
@@ -25,6 +26,7 @@ mod files;
 mod fonts;
 mod freezer;
 mod host;
+mod host_addresses;
 mod inspection;
 mod jail;
 mod limits;
@@ -33,7 +35,9 @@ mod mounts;
 mod netns;
 mod network;
 mod open_files;
+mod other_firewalls;
 mod overlay;
+mod probe;
 mod processes;
 mod rtnetlink;
 mod statmount;
@@ -44,24 +48,33 @@ mod user_ids;
 mod zfs;
 
 pub use storage::templates;
-pub use supervisor::main as supervise;
 pub use template::create as create_template;
 
 use super::{CloneSpec, HostResult, chain};
-use crate::config::Config;
+use crate::config::{Config, Resolver};
 use crate::slot::{SlotNames, Slots};
+use dns_forwarder::DnsForwarder;
 use egress::Egress;
 use end_processes::KilledProcesses;
-use errors::failed;
+use errors::{ErrorContext, failed};
 use freezer::Freezer;
+use host_addresses::HostAddresses;
 use limits::LimitBackend;
 use mount_isolation::MountIsolation;
-use network::LinkTable;
 use processes::CloneRef;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use storage::Storage;
 use supervisor::Orders;
+
+/// Run a process of hostd's other than the daemon, if these are its arguments.
+pub fn helper(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    supervisor::main(arguments.clone()).or_else(|| dns_forwarder::main(arguments))
+}
 
 /// The host that hostd runs on.
 #[derive(Debug, Clone)]
@@ -75,6 +88,10 @@ struct LinuxHostState {
     limits: LimitBackend,
     freezer: Freezer,
     egress: Arc<Egress>,
+    dns_forwarder: DnsForwarder,
+    /// Held while the network of [`probe`] exists.
+    probing: Mutex<()>,
+    host_addresses: Arc<HostAddresses>,
     /// The parent of the clones' run folders.
     run: PathBuf,
     /// `None`: this storage or this kernel cannot isolate the clones' mounts.
@@ -105,7 +122,7 @@ impl LinuxHost {
         if limits::has_rates(&config.clone_limits.all()) {
             tracing::warn!("clone_limits: {}", limits::RATES);
         }
-        egress.note_host_addresses(LinkTable::read(None)?.host_addresses());
+        let host_addresses = HostAddresses::watch(egress.clone(), slots, &run)?;
         if let Err(error) = egress.repair().and_then(|_| egress.clone_filter()) {
             tracing::error!(
                 error = chain(&error),
@@ -113,18 +130,39 @@ impl LinuxHost {
                 "the clones' firewall rules cannot be loaded; creates are refused until they are"
             );
         }
-        Ok(LinuxHost(Arc::new(LinuxHostState {
+        let (gateway, uid) = (slots.gateway(), slots.probe_names().uid);
+        let dns_forwarder = DnsForwarder::new(gateway, slots.subnet(), uid, &run, |name| limits.cgroup(name));
+        let state = LinuxHostState {
             slots: slots.clone(),
             config: config.clone(),
             storage,
             limits,
             freezer: Freezer::default(),
             egress,
+            dns_forwarder,
+            probing: Mutex::default(),
+            host_addresses,
             run,
             mount_isolation,
             killed: KilledProcesses::default(),
             claimed_ids: user_ids::claimed(slots),
-        })))
+        };
+        probe::remove_leftovers(&state);
+        let forwarder = match config.egress.resolver {
+            Resolver::Auto => state.dns_forwarder.restart(),
+            _ => state.dns_forwarder.end().map_err(|error| {
+                failed(
+                    "the clones' resolver",
+                    "it cannot be ended",
+                    error,
+                    "end the process hostd forward-names",
+                )
+            }),
+        };
+        if let Err(error) = forwarder {
+            tracing::error!(error = chain(&error), hint = error.hint, "the clones' resolver");
+        }
+        Ok(LinuxHost(Arc::new(state)))
     }
 
     /// Run something that blocks. It continues if its caller goes away; every piece is short.
@@ -148,6 +186,13 @@ impl LinuxHostState {
         CloneRef { names, run, limits: &self.limits }
     }
 
+    fn set_deadline(&self, names: &SlotNames, deadline: Duration) -> HostResult<()> {
+        let object = format!("jail of {}", names.name);
+        let what = ErrorContext { object, hint: "create another clone: this one's run folder is gone" };
+        let changed = jail::deadline::change(&self.run(names), deadline);
+        changed.map_err(|error| what.failed("its deadline cannot be changed", error))
+    }
+
     /// What the clone's supervisor is told.
     fn orders(&self, spec: &CloneSpec, browser: PathBuf) -> Orders {
         let names = &spec.names;
@@ -166,7 +211,7 @@ impl LinuxHostState {
             warm_up: spec.warm_up,
             browser,
             browserd: browserd.is_file().then(|| (browserd.clone(), (names.ip, port).into())),
-            resolver: self.config.egress.resolver,
+            resolver: self.egress.resolver(),
         }
     }
 }

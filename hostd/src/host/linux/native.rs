@@ -1,6 +1,6 @@
 //! What this system's host offers to the rest of hostd.
 
-pub use super::linux::supervise as helper;
+pub use super::linux::helper;
 
 /// The templates of this host.
 pub mod templates {

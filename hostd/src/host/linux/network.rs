@@ -5,10 +5,11 @@
 //! identity. The clone's end is brought up last, so a link with a carrier is complete.
 
 use super::errors::{ErrorContext, failed, refused};
+use super::host_addresses::HostAddresses;
 use super::netns;
 use super::rtnetlink::{Address, End, Link, Rtnetlink};
 use crate::api::CloneId;
-use crate::host::{CloneSpec, HostErrorKind, HostResult, Identity, ObservedNetwork};
+use crate::host::{HostErrorKind, HostResult, Identity, ObservedNetwork};
 use crate::slot::{SlotNames, Slots};
 use pf::linux::CloneFilter;
 use std::collections::HashMap;
@@ -116,20 +117,21 @@ pub(super) fn pin(run: &Path) -> PathBuf {
 
 /// Make the network namespace and the veth pair, with addresses and routes, both ends up.
 ///
-/// `filter` are the rules for the inside and the host's addresses that they block. They are loaded before the link comes up.
+/// `filter` are the rules for the inside, which block the host's addresses `host`. They are loaded before the link comes up.
 pub(super) fn ensure(
     slots: &Slots,
-    spec: &CloneSpec,
+    names: &SlotNames,
+    clone_id: &CloneId,
     run: &Path,
-    (filter, host): (Arc<CloneFilter>, Vec<IpAddr>),
+    filter: Arc<CloneFilter>,
+    host: &HostAddresses,
 ) -> HostResult<()> {
-    let names = &spec.names;
     let object = || names.interface.clone();
     let pin = pin(run);
     if let Some(network) = LinkTable::read(Some(names))?.network(names, &pin) {
         match network.identity {
-            Identity::Clone(id) if id == spec.clone_id && network.complete => return Ok(()),
-            Identity::Clone(id) if id != spec.clone_id => {
+            Identity::Clone(id) if id == *clone_id && network.complete => return Ok(()),
+            Identity::Clone(id) if id != *clone_id => {
                 return Err(refused(
                     object(),
                     "make the link",
@@ -159,7 +161,7 @@ pub(super) fn ensure(
         .and_then(|link| link.ok_or_else(|| io::ErrorKind::NotFound.into()))
         .map_err(|error| what.failed("the new link does not exist", error))?;
     rtnetlink
-        .set_alias(link.index, spec.clone_id.as_str())
+        .set_alias(link.index, clone_id.as_str())
         .map_err(|error| what.failed("its alias cannot be set", error))?;
     harden(names).map_err(|error| what.failed("its sysctls cannot be set", error))?;
     let own = addresses(names);
@@ -169,7 +171,10 @@ pub(super) fn ensure(
             .map_err(|error| what.failed("its address cannot be set", error))?;
     }
     rtnetlink.set_up(link.index, true).map_err(|error| what.failed("cannot be brought up", error))?;
-    netns::inside(&namespace, move || set_up_inside(&own, &gateways, &filter, &host))
+    let blocked = host.list();
+    let listed = blocked.clone();
+    netns::inside(&namespace, move || set_up_inside(&own, &gateways, &filter, &listed))
+        .and_then(|()| host.block_newer(&namespace, &blocked))
         .map_err(|error| what.failed("the clone's end cannot be set up", error))?;
     match names.ip6 {
         Some(ip6) => rtnetlink

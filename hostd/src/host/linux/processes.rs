@@ -487,8 +487,13 @@ impl ProcessStates {
     pub(super) fn all_suspended(&self) -> bool {
         let mut stat = [0; STAT_BYTES];
         self.0.iter().all(|file| {
-            let length = file.read_at(&mut stat, 0).unwrap_or_default();
-            MainThread::parse(&stat[..length]).is_some_and(|thread| thread.is_suspended())
+            let read = file.read_at(&mut stat, 0);
+            let line = &stat[..*read.as_ref().unwrap_or(&0)];
+            let is_suspended = MainThread::parse(line).is_some_and(|thread| thread.is_suspended());
+            if !is_suspended {
+                tracing::warn!(?read, line = %line.escape_ascii(), "a process that was frozen is not any more");
+            }
+            is_suspended
         })
     }
 }

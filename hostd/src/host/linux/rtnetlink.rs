@@ -15,9 +15,12 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 /// `RTNLGRP_LINK` is group 1: links that are made, changed or removed.
 const LINK_EVENTS: u32 = 1;
@@ -38,6 +41,38 @@ const IFLA_INFO_KIND: u16 = 1;
 /// `IFA_*`
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+
+/// `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR` are groups 5 and 9.
+const ADDRESS_EVENTS: u32 = 1 << (5 - 1) | 1 << (9 - 1);
+
+/// A subscription to addresses that are added, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(super) struct AddressEvents(EventSocket);
+
+impl AddressEvents {
+    pub(super) fn subscribe() -> io::Result<AddressEvents> {
+        EventSocket::subscribe(Protocol::Route, ADDRESS_EVENTS).map(AddressEvents)
+    }
+
+    /// Wait for events and return the new addresses. `None`: events were lost. Nothing, if the time is over first.
+    pub(super) fn wait(&mut self, patience: Duration) -> io::Result<Option<Vec<IpAddr>>> {
+        let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut new = Vec::new();
+        loop {
+            match self.0.read()? {
+                Events::Messages(messages) => {
+                    new.extend(messages.iter().filter_map(address).map(|address| address.local));
+                }
+                Events::Lost => return Ok(None),
+                Events::None => return Ok(Some(new)),
+            }
+        }
+    }
+}
 
 /// A link as the kernel shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -102,6 +102,11 @@ impl Datasets {
         self.below(&layout.aside).filter_map(|name| CloneId::try_from(name.to_owned()).ok()).collect()
     }
 
+    /// Whether the parent for moved datasets exists without any: a failed move or a crash left it.
+    pub fn has_empty_aside(&self, layout: &Layout) -> bool {
+        self.get(&layout.aside).is_some() && self.below(&layout.aside).next().is_none()
+    }
+
     /// The names of the datasets directly below one.
     fn below<'a>(&'a self, parent: &'a str) -> impl Iterator<Item = &'a str> {
         let names = self.0.keys().filter_map(move |name| name.strip_prefix(parent)?.strip_prefix('/'));

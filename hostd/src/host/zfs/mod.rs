@@ -25,6 +25,8 @@ use std::path::PathBuf;
 
 /// With less free space in the zpool the doctor reports an error.
 const MIN_FREE_BYTES: u64 = 256 << 20;
+/// How often the parent of moved datasets is made again, because another removal destroyed it, empty, meanwhile.
+const MOVE_TRIES: u32 = 3;
 /// The longest list: 999 clones need about 2 MB.
 const MAX_LIST_BYTES: usize = 32 << 20;
 
@@ -164,11 +166,13 @@ impl Zfs {
         }
     }
 
-    /// Unmount both datasets of a clone by force. Only for FreeBSD; on Linux mounts are detached.
+    /// Unmount both datasets of a clone by force. Only for FreeBSD; on Linux mounts are detached. `zfs unmount` of the outer
+    /// one also unmounts the inner one, which inherits its mount point, unless the outer one is not mounted any more.
     pub async fn force_unmount(&self, names: &SlotNames) -> HostResult<()> {
-        for dataset in [inner(&names.dataset), names.dataset.clone()] {
+        for dataset in [names.dataset.clone(), inner(&names.dataset)] {
             match self.try_to(self.layout.unmount(&dataset)).await? {
-                Ok(()) | Err(Refusal { kind: RefusalKind::Missing | RefusalKind::NotMounted, .. }) => {}
+                Ok(()) | Err(Refusal { kind: RefusalKind::Missing, .. }) => return Ok(()),
+                Err(Refusal { kind: RefusalKind::NotMounted, .. }) => {}
                 Err(refusal) => return Err(refusal.about(&dataset)),
             }
         }
@@ -190,25 +194,38 @@ impl Zfs {
     /// Rename a clone's datasets out of its slot. They are not mounted there and keep their mark.
     pub async fn move_aside(&self, names: &SlotNames, id: &CloneId) -> HostResult<()> {
         let rename = self.layout.move_aside(names, id);
-        match self.try_to(rename.clone()).await? {
-            Ok(()) => return Ok(()),
-            // The parent for moved datasets does not exist yet, or the dataset is gone.
-            Err(Refusal { kind: RefusalKind::NoParent | RefusalKind::Missing, .. }) => {}
-            Err(refusal) => return Err(refusal.about(&names.dataset)),
-        }
-        match self.try_to(self.layout.make_aside()).await? {
-            Ok(()) | Err(Refusal { kind: RefusalKind::Exists, .. }) => {}
-            Err(refusal) => return Err(refusal.about(&self.layout.aside)),
-        }
-        match self.try_to(rename).await? {
-            Ok(()) | Err(Refusal { kind: RefusalKind::Missing, .. }) => Ok(()),
-            Err(refusal) => Err(refusal.about(&names.dataset)),
+        let mut tries = 0;
+        loop {
+            let refusal = match self.try_to(rename.clone()).await? {
+                Ok(()) => return Ok(()),
+                Err(refusal) => refusal,
+            };
+            match refusal.kind {
+                // The parent for moved datasets does not exist: not yet, or it was destroyed with the last of them.
+                RefusalKind::NoParent | RefusalKind::Missing if tries < MOVE_TRIES => tries += 1,
+                // Now the dataset itself is gone.
+                RefusalKind::Missing => return Ok(()),
+                _ => return Err(refusal.about(&names.dataset)),
+            }
+            match self.try_to(self.layout.make_aside()).await? {
+                Ok(()) | Err(Refusal { kind: RefusalKind::Exists, .. }) => {}
+                Err(refusal) => return Err(refusal.about(&self.layout.aside)),
+            }
         }
     }
 
-    /// Destroy datasets that were moved aside: one try.
+    /// Destroy datasets that were moved aside: one try. Their parent goes with the last of them.
     pub async fn destroy_aside(&self, id: &CloneId) -> HostResult<()> {
-        self.destroy_both(&self.layout.aside_of(id)).await
+        self.destroy_both(&self.layout.aside_of(id)).await?;
+        self.destroy_empty_aside().await
+    }
+
+    /// Destroy the parent of datasets that were moved aside, if it is empty. A move makes it again.
+    pub async fn destroy_empty_aside(&self) -> HostResult<()> {
+        match self.try_to(self.layout.destroy(&self.layout.aside)).await? {
+            Ok(()) | Err(Refusal { kind: RefusalKind::Missing | RefusalKind::Children(_), .. }) => Ok(()),
+            Err(refusal) => Err(refusal.about(&self.layout.aside)),
+        }
     }
 
     /// Destroy the inner dataset first, because it is a child of the outer one.

@@ -178,6 +178,7 @@ fn one(
             interface(world, jid, name).description.clear();
             Ok(0)
         }
+        ("no_dad", _) => Ok(0),
         ("inet" | "inet6", Some(address)) => {
             let plain = address.split('/').next().unwrap_or_default();
             if plain.parse::<std::net::IpAddr>().is_err() {

@@ -33,6 +33,7 @@ pub(crate) fn run(fake: &Fake, name: &str, arguments: &[String], caller: Caller)
         "kill" => processes::kill(fake, arguments, caller),
         "mount" => mount::mount(fake, arguments),
         "pfctl" => pfctl::run(fake, arguments, caller),
+        "pkill" => processes::pkill(fake, arguments),
         "ps" => processes::ps(fake, arguments, caller),
         "rctl" => rctl::run(fake, arguments, caller),
         "route" => settings::route(fake, arguments, caller),

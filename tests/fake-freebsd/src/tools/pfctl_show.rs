@@ -38,7 +38,9 @@ pub(super) fn parse(text: &str) -> Result<Parsed, (usize, String)> {
                 let list = line.split_once('{').map(|(_, list)| list.trim_end_matches('}'));
                 let entries = list.into_iter().flat_map(|list| list.split([',', ' ']));
                 let members = entries.map(str::trim).filter(|entry| !entry.is_empty());
-                let members = members.map(|entry| entry.trim_end_matches("/32").to_owned()).collect();
+                // One address is listed without its length.
+                let whole = |entry: &str| if entry.contains(':') { "/128" } else { "/32" };
+                let members = members.map(|entry| entry.trim_end_matches(whole(entry)).to_owned()).collect();
                 if list.is_some() {
                     parsed.with_list.insert(name.clone());
                 }

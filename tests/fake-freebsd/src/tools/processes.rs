@@ -1,4 +1,4 @@
-//! ps(1) and kill(1).
+//! ps(1), kill(1) and pkill(1).
 
 use crate::fake::{Caller, Fake, Said};
 use crate::options::Options;
@@ -51,6 +51,7 @@ pub(super) fn ps(fake: &Fake, arguments: &[String], caller: Caller) -> Said {
         Err(why) => return super::refused(fake, "ps", arguments, why, USAGE),
     };
     fake.change(|world| {
+        arrive(world);
         let words: Vec<&str> = given.values('o').iter().flat_map(|list| list.split([',', ' '])).collect();
         let mut columns = Vec::new();
         for word in words {
@@ -139,6 +140,66 @@ pub(super) fn kill(fake: &Fake, arguments: &[String], caller: Caller) -> Said {
         }
         said
     })
+}
+
+/// pkill(1), as far as it signals everything in one jail.
+pub(super) fn pkill(fake: &Fake, arguments: &[String]) -> Said {
+    const USAGE: &str = "usage: pkill [-signal] [-ILfilnovx] [-F pidfile] [-G gid] [-M core] [-N system]\n\
+                         \u{20}            [-P ppid] [-U uid] [-c class] [-g pgrp] [-j jail]\n\
+                         \u{20}            [-s sid] [-t tty] [-u euid] pattern ...\n";
+    fake.change(|world| {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (signal, jid) = match &words[..] {
+            [signal @ ("-KILL" | "-STOP" | "-CONT"), "-j", jid] => (&signal[1..], jid.parse::<u32>()),
+            _ => {
+                world.violations.push(format!("pkill {}: not known to the fake", words.join(" ")));
+                return Said::err(2, USAGE);
+            }
+        };
+        let Ok(jid) = jid else {
+            return Said::err(2, format!("pkill: Invalid jail ID or name `{}'\n", words[2]));
+        };
+        if jid == 0 {
+            world.violations.push("pkill -j 0 signals every jail".to_owned());
+        }
+        let pids: Vec<u32> =
+            world.processes.iter().filter(|(_, process)| process.jid == jid).map(|(pid, _)| *pid).collect();
+        for pid in &pids {
+            match world.sluggish {
+                // A resumed process needs no processor to be resumed.
+                true if signal != "CONT" => {
+                    let process = world.processes.get_mut(pid).expect("it was just listed");
+                    let known = process.awaiting.as_ref().is_some_and(|(awaited, _)| awaited == signal);
+                    if !known {
+                        process.awaiting = Some((signal.to_owned(), 1 + pid % 4));
+                    }
+                }
+                _ => {
+                    if let Some(process) = world.processes.get_mut(pid) {
+                        process.awaiting = None;
+                    }
+                    end(world, *pid, signal);
+                }
+            }
+        }
+        Said { code: i32::from(pids.is_empty()), ..Said::nothing() }
+    })
+}
+
+/// Signals come nearer to the processes that wait for them.
+fn arrive(world: &mut World) {
+    let mut arrived = Vec::new();
+    for (pid, process) in &mut world.processes {
+        if let Some((signal, looks)) = process.awaiting.take() {
+            match looks {
+                0 | 1 => arrived.push((*pid, signal)),
+                _ => process.awaiting = Some((signal, looks - 1)),
+            }
+        }
+    }
+    for (pid, signal) in arrived {
+        end(world, pid, &signal);
+    }
 }
 
 /// A signal reaches a process.

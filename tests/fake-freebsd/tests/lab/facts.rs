@@ -9,8 +9,7 @@ use std::path::Path;
 pub fn facts(lab: &Lab) -> BTreeSet<String> {
     let world = lab.machine.world();
     let mut facts = BTreeSet::new();
-    // The place for what is moved aside stays, empty.
-    for (name, dataset) in world.datasets.iter().filter(|(name, _)| !name.ends_with("-aside")) {
+    for (name, dataset) in &world.datasets {
         facts.insert(format!("dataset {name} {:?} {:?}", dataset.origin, dataset.properties));
     }
     facts.extend(world.snapshots.iter().map(|snapshot| format!("snapshot {}", snapshot.name)));

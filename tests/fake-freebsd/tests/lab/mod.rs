@@ -189,6 +189,8 @@ impl Lab {
             "host.driver = \"freebsd\"".into(),
             format!("host.tool_folders = [\"{}\"]", self.machine.tools().display()),
             "egress.external = \"vtnet0\"".into(),
+            // Not what the machine that runs the tests has.
+            "egress.resolver = \"none\"".into(),
             format!("egress.browserd_port = {}", self.port),
             format!("freebsd.bastille_prefix = \"{}\"", path("bastille")),
             format!("freebsd.console_logs = \"{}\"", path("logs")),
@@ -225,8 +227,14 @@ impl Lab {
                 else {
                     continue;
                 };
-                if answers(&machine.world(), address) {
-                    std::thread::spawn(move || answer(stream));
+                match browserd_at(&machine.world(), address) {
+                    Some(Browserd::Answers) => drop(std::thread::spawn(move || answer(stream))),
+                    Some(Browserd::Resets) => {
+                        let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+                        nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger)
+                            .unwrap();
+                    }
+                    None => {}
                 }
             }
         });
@@ -310,14 +318,20 @@ fn tail(log: &Path) -> String {
     lines[lines.len().saturating_sub(120)..].join("\n")
 }
 
-/// Whether a browserd answers at this address.
-fn answers(world: &World, address: Ipv4Addr) -> bool {
+/// What a browserd does with a connection.
+enum Browserd {
+    Answers,
+    Resets,
+}
+
+/// The browserd at this address, if there is one.
+fn browserd_at(world: &World, address: Ipv4Addr) -> Option<Browserd> {
     let has = |interface: &&fake_freebsd::Interface| {
         interface.jid != 0
             && interface.up
             && interface.addresses.iter().any(|given| given.split('/').next() == Some(&address.to_string()))
     };
-    let Some(end) = world.interfaces.iter().find(has) else { return false };
+    let end = world.interfaces.iter().find(has)?;
     let pair = &end.made_as[..end.made_as.len() - 1];
     let attached = world.interfaces.iter().any(|bridge| {
         let member = |id: &u64| {
@@ -328,7 +342,8 @@ fn answers(world: &World, address: Ipv4Addr) -> bool {
     let runs = |process: &fake_freebsd::Process| {
         process.jid == end.jid && !process.stopped && process.command.ends_with("/browserd")
     };
-    attached && world.processes.values().any(runs)
+    let there = attached && world.processes.values().any(runs);
+    there.then(|| if world.rootless.contains(&end.jid) { Browserd::Resets } else { Browserd::Answers })
 }
 
 fn answer(mut stream: TcpStream) {

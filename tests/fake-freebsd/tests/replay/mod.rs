@@ -173,6 +173,7 @@ impl Replay {
                     deaf: false,
                     stopped: false,
                     condemned: false,
+                    awaiting: None,
                 };
                 world.processes.insert(pid.parse().unwrap(), process);
             }),

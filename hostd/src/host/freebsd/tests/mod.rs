@@ -117,7 +117,6 @@ fn every_recorded_message_is_classified() {
         ("umount: /tmp/mt: not a file system root directory", Complaint::Absent),
         ("umount: unmount of /tmp/mt failed: Device busy", Complaint::Busy),
         ("umount: /nonexistent: unknown file system", Complaint::Absent),
-        ("kill: 99999: No such process", Complaint::Absent),
         ("Jail not found \"nosuch\"", Complaint::Absent),
     ];
     let everything: String = RECORDINGS.iter().map(|(_, text)| *text).collect();

@@ -127,8 +127,32 @@ fn a_torn_interface_is_incomplete_and_never_foreign() {
     let all = interfaces::read(&format!("{whole}{}", TORN[1]), "").unwrap();
     assert!(matches!(plan.observed(&all, &names()).unwrap().identity, Identity::Foreign(_)));
     // A line that is no first line of an interface stays an error.
-    let broken = TORN[0].replace(" mtu 1500", "");
+    let broken = TORN[0].replace(": flags=", " flags=");
     assert!(interfaces::read(&format!("{whole}{broken}"), complaint).is_err());
+}
+
+/// What later releases may add or write in another way. Nothing of it makes an interface look better than it is.
+#[test]
+fn unknown_words_of_one_interface_do_not_hide_the_others() {
+    let plan = network::PairNames { bridge: "bridge72".into(), base: 10_000 };
+    let mark = format!("hostd:{}", id('a'));
+    let whole = pair(Some(&mark), PRIVATE);
+    let newer = "vlan3: flags=1008843<UP,BROADCAST,stp-ok> metric 0 mtu 1500 fib 2\n\
+                 \tbridge flags=1<VLANFILTER>\n\tinet6 not-an-address prefixlen 64\n\
+                 other0: flags=zz\n";
+    let members =
+        "\tmember: e0a_www flags=943<LEARNING,DISCOVER,PRIVATE> untagged 3 tagged 4-5\n\tmember: e0a_x\n";
+    let bridge = whole.replace("\tgroups: bridge\n", &format!("{members}\tgroups: bridge\n"));
+    assert_ne!(bridge, whole);
+    let all = interfaces::read(&format!("{bridge}{newer}"), "").unwrap();
+    assert!(plan.observed(&all, &names()).unwrap().complete);
+    let other = all.iter().find(|one| one.name == "other0").unwrap();
+    assert!(other.torn && !other.up);
+    let found = plan.bridge(&all).unwrap();
+    assert!(found.members["e0a_www"].contains("PRIVATE") && found.members["e0a_x"].is_empty());
+    // An own end whose flags cannot be read is not complete.
+    let unreadable = whole.replace("PRIVATE,", "private,");
+    assert!(!plan.observed(&interfaces::read(&unreadable, "").unwrap(), &names()).unwrap().complete);
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is known about the rules.
 #[derive(Debug, Default)]
-pub(super) struct ProofState(Mutex<Inner>);
+pub(super) struct ProofState(Mutex<ProofFields>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ProofFields {
     generation: u64,
     /// The generation of the last proof that counted.
     proven: Option<u64>,
@@ -24,45 +24,45 @@ pub(super) struct Generation(u64);
 impl ProofState {
     /// Call this before the rules are read.
     pub(super) fn begin(&self) -> Generation {
-        Generation(self.inner().generation)
+        Generation(self.fields().generation)
     }
 
     /// The rules were read after `began` and are the rendered ones. It is recorded if nothing changed since and changes are
     /// watched for.
     pub(super) fn complete(&self, began: Generation) {
-        let mut inner = self.inner();
-        if inner.watched && inner.generation == began.0 {
-            inner.proven = Some(began.0);
+        let mut fields = self.fields();
+        if fields.watched && fields.generation == began.0 {
+            fields.proven = Some(began.0);
         }
     }
 
     /// The rules changed, or may have changed.
     pub(super) fn changed(&self) {
-        self.inner().generation += 1;
+        self.fields().generation += 1;
     }
 
     /// Whether a proof of the present generation is recorded.
     pub(super) fn is_proven(&self) -> bool {
-        let inner = self.inner();
-        inner.watched && inner.proven == Some(inner.generation)
+        let fields = self.fields();
+        fields.watched && fields.proven == Some(fields.generation)
     }
 
     #[cfg(test)]
     pub(super) fn is_watched(&self) -> bool {
-        self.inner().watched
+        self.fields().watched
     }
 
     /// A watch receives the kernel's events from now on. Nothing is proven yet; whatever was proven before is not proven
     /// any more. It ends when the result is dropped, also by a panic.
     pub(super) fn watch(self: &Arc<Self>) -> Watched {
-        let mut inner = self.inner();
-        inner.generation += 1;
-        inner.watched = true;
-        drop(inner);
+        let mut fields = self.fields();
+        fields.generation += 1;
+        fields.watched = true;
+        drop(fields);
         Watched(self.clone())
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn fields(&self) -> MutexGuard<'_, ProofFields> {
         // The fields are plain values that are valid in every combination.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,9 +74,9 @@ pub(super) struct Watched(Arc<ProofState>);
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let mut inner = self.0.inner();
-        inner.generation += 1;
-        inner.watched = false;
+        let mut fields = self.0.fields();
+        fields.generation += 1;
+        fields.watched = false;
     }
 }
 

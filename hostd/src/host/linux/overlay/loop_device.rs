@@ -22,13 +22,13 @@ const ATTEMPTS: usize = 64;
 struct Config {
     file: u32,
     block_size: u32,
-    info: Info,
+    info: LoopInfo,
     reserved: [u64; 8],
 }
 
 /// `struct loop_info64`.
 #[repr(C)]
-struct Info {
+struct LoopInfo {
     device: u64,
     inode: u64,
     real_device: u64,
@@ -80,7 +80,7 @@ fn configure(device: RawFd, file: RawFd) -> io::Result<()> {
     let config = Config {
         file: u32::try_from(file).map_err(io::Error::other)?,
         block_size: 0,
-        info: Info {
+        info: LoopInfo {
             device: 0,
             inode: 0,
             real_device: 0,

@@ -2,7 +2,7 @@
 //!
 //! It is the daemon's own program, started once per clone in a session of its own, so that hostd can be killed, updated and
 //! restarted while its clones run. It holds the lock that identifies it, starts the service when told to, reports by its lock
-//! that the service is ready, and ends with the service. When it ends, for whatever reason, everything inside ends: the
+//! that the service is ready, and ends with the service, or at the clone's deadline. When it ends, for whatever reason, everything inside ends: the
 //! sandbox's first process notices and kills the rest.
 //!
 //! Whatever a clone writes reaches the host only through pipes that the supervisor reads (see [`output`]).
@@ -14,14 +14,16 @@ mod service;
 
 pub(super) use output::{last_lines, printable};
 
-use super::jail::{self, lock::SupervisorLock};
+use super::jail::{self, deadline::DeadlineTimer, lock::SupervisorLock};
 use crate::api::{CloneId, CloneSecret, Limits};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use output::OutputLog;
 use serde::{Deserialize, Serialize};
 use service::CloneService;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,6 +34,8 @@ use std::time::Duration;
 const CALLER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A pause after an error, so that one that repeats does not keep a processor busy.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
+/// The exit code of a supervisor whose clone's deadline passed.
+const DEADLINE_PASSED: i32 = 4;
 /// A request is shorter than this.
 const LONGEST_REQUEST: u64 = 4 << 10;
 
@@ -107,7 +111,7 @@ pub(super) enum SupervisorReply {
 }
 
 /// Run as a supervisor, if these are the arguments of one.
-pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+pub(super) fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut arguments = arguments.into_iter().skip(1);
     if arguments.next()? != *jail::SUPERVISE {
         return None;
@@ -135,13 +139,14 @@ fn supervise(run: &Path) -> io::Result<std::convert::Infallible> {
     }
     // When the whole host is out of memory the kernel ends clones first, and never what hostd's unit protects.
     std::fs::write("/proc/self/oom_score_adj", OOM_SCORE)?;
+    let deadline = DeadlineTimer::start(run)?;
     let log = Arc::new(OutputLog::create(&run.join(jail::LOG))?);
     let listener = UnixListener::bind(run.join(jail::CONTROL))?;
     report_up()?;
     let log_of_panics = log.clone();
     std::panic::set_hook(Box::new(move |panic| log_of_panics.note(panic)));
     let supervisor = Supervisor { run: run.to_owned(), orders, lock, log, service: Mutex::new(None) };
-    Arc::new(supervisor).serve(&listener)
+    Arc::new(supervisor).serve(&listener, &deadline)
 }
 
 /// Tell hostd that the lock is held and the socket exists, and close the pipes to hostd, which may end at any time.
@@ -164,13 +169,36 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn serve(self: Arc<Supervisor>, listener: &UnixListener) -> ! {
+    fn serve(self: Arc<Supervisor>, listener: &UnixListener, deadline: &DeadlineTimer) -> ! {
         loop {
+            self.wait_for_caller(listener, deadline);
             let answered = listener.accept().and_then(|(stream, _)| self.answer(stream));
             if let Err(error) = answered {
                 // The caller tries again.
                 self.log.note(format_args!("a caller: {error}"));
                 std::thread::sleep(ERROR_PAUSE);
+            }
+        }
+    }
+
+    /// Wait until somebody connects. Ends this process, and with it everything inside, when the clone's deadline has passed.
+    fn wait_for_caller(&self, listener: &UnixListener, deadline: &DeadlineTimer) {
+        let readable = |file: &PollFd<'_>| file.any().unwrap_or_default();
+        loop {
+            let mut watched =
+                [listener.as_fd(), deadline.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            if let Err(error) = poll(&mut watched, PollTimeout::NONE) {
+                // A signal, or no memory: the next call shows both.
+                self.log.note(format_args!("poll: {error}"));
+                std::thread::sleep(ERROR_PAUSE);
+                continue;
+            }
+            if readable(&watched[1]) && deadline.has_passed(crate::platform::monotonic()) {
+                self.log.close("its deadline has passed");
+                std::process::exit(DEADLINE_PASSED);
+            }
+            if readable(&watched[0]) {
+                return;
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::config::PoolConfig;
 use crate::host::CloneSpec;
 use crate::host::zfs::layout::Layout;
 use crate::slot::{Slot, SlotNames, Slots};
+use std::time::Duration;
 
 const ID: &str = "0b0c8d1e4f5a4c639a3e2f1d7c5b6a70";
 const OTHER: &str = "11111111222243338444555555555555";
@@ -40,6 +41,7 @@ fn spec() -> CloneSpec {
         clone_id: id(ID),
         snapshot: snapshot("default"),
         limits,
+        deadline: Duration::from_secs(3600),
         secret: None,
         warm_up: false,
     }

@@ -172,10 +172,30 @@ async fn a_destroy_is_two_commands_and_absent_is_success() {
     script.zfs.destroy(&names()).await.unwrap();
     assert_eq!(script.commands(), [format!("destroy {ROOT}"), format!("destroy {TOP}")]);
     ScriptedZfs::new(&[MISSING, MISSING]).zfs.destroy(&names()).await.unwrap();
-    let script = ScriptedZfs::new(&[DONE, DONE]);
-    script.zfs.destroy_aside(&id(ID)).await.unwrap();
-    let aside = format!("zroot/bastille/jails/browsertask-aside/{ID}");
-    assert_eq!(script.commands(), [format!("destroy {aside}/root"), format!("destroy {aside}")]);
+}
+
+#[tokio::test]
+async fn what_was_moved_aside_is_destroyed_and_its_parent_with_the_last_of_it() {
+    let parent = "zroot/bastille/jails/browsertask-aside";
+    let others = format!(
+        "cannot destroy '{parent}': filesystem has children\nuse '-r' to destroy the following datasets:\n{parent}/x\n"
+    );
+    for last in [DONE, MISSING, (1, "", others.as_str())] {
+        let script = ScriptedZfs::new(&[DONE, DONE, last]);
+        script.zfs.destroy_aside(&id(ID)).await.unwrap();
+        assert_eq!(
+            script.commands(),
+            [
+                format!("destroy {parent}/{ID}/root"),
+                format!("destroy {parent}/{ID}"),
+                format!("destroy {parent}")
+            ]
+        );
+    }
+    assert_eq!(
+        kind(ScriptedZfs::new(&[DONE, DONE, BUSY]).zfs.destroy_aside(&id(ID)).await),
+        HostErrorKind::Busy
+    );
 }
 
 #[tokio::test]
@@ -218,16 +238,28 @@ async fn moving_aside_creates_the_parent_the_first_time() {
     script.zfs.move_aside(&names(), &id(ID)).await.unwrap();
     assert_eq!(script.verbs(), ["rename", "create", "rename"]);
     // What is gone need not be moved.
-    ScriptedZfs::new(&[MISSING, EXISTS, MISSING]).zfs.move_aside(&names(), &id(ID)).await.unwrap();
+    let gone = [MISSING, EXISTS, MISSING, EXISTS, MISSING, EXISTS, MISSING];
+    ScriptedZfs::new(&gone).zfs.move_aside(&names(), &id(ID)).await.unwrap();
+    // Another removal may destroy the empty parent between the two commands.
+    let script = ScriptedZfs::new(&[no_parent, DONE, no_parent, DONE, DONE]);
+    script.zfs.move_aside(&names(), &id(ID)).await.unwrap();
+    assert_eq!(script.verbs(), ["rename", "create", "rename", "create", "rename"]);
     assert_eq!(kind(ScriptedZfs::new(&[BUSY]).zfs.move_aside(&names(), &id(ID)).await), HostErrorKind::Busy);
 }
 
 #[tokio::test]
-async fn a_forced_unmount_starts_with_the_inner_dataset() {
+async fn a_forced_unmount_of_the_outer_dataset_includes_the_inner_one() {
     let not_mounted = (1, "", "cannot unmount 'zroot/x': not currently mounted\n");
-    let script = ScriptedZfs::new(&[DONE, not_mounted]);
+    let script = ScriptedZfs::new(&[DONE]);
     script.zfs.force_unmount(&names()).await.unwrap();
-    assert_eq!(script.commands(), [format!("unmount -f {ROOT}"), format!("unmount -f {TOP}")]);
+    assert_eq!(script.commands(), [format!("unmount -f {TOP}")]);
+    // Unless the outer one is not mounted any more.
+    let script = ScriptedZfs::new(&[not_mounted, DONE]);
+    script.zfs.force_unmount(&names()).await.unwrap();
+    assert_eq!(script.commands(), [format!("unmount -f {TOP}"), format!("unmount -f {ROOT}")]);
+    for gone in [[not_mounted, not_mounted], [MISSING, DONE]] {
+        ScriptedZfs::new(&gone).zfs.force_unmount(&names()).await.unwrap();
+    }
     assert_eq!(kind(ScriptedZfs::new(&[BUSY]).zfs.force_unmount(&names()).await), HostErrorKind::Busy);
 }
 
@@ -263,10 +295,10 @@ async fn a_template_is_checked() {
     let good = template([5, 5], "off", "/usr/bin/chromium");
     let seen = ScriptedZfs::new(&[(0, &good, "")]).zfs.check_template(&snapshot("default")).await.unwrap();
     assert_eq!(seen.browser.as_deref(), Some(Path::new("/usr/bin/chromium")));
-    let apart = template([5, 6], "off", "-");
+    let separate = template([5, 6], "off", "-");
     let going = template([5, 5], "on", "-");
     let half = good.lines().take(4).map(|line| format!("{line}\n")).collect::<String>();
-    for text in [&apart, &going, &half] {
+    for text in [&separate, &going, &half] {
         let error =
             ScriptedZfs::new(&[(0, text, "")]).zfs.check_template(&snapshot("default")).await.unwrap_err();
         assert_eq!(error.kind, HostErrorKind::Template, "{error:?}");
