@@ -50,7 +50,8 @@ async fn serve(arguments: Arguments) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     let audit = Audit::start(store.clone(), &state, &config.audit).await.unwrap();
-    let app = App::start(Arc::new(config), store, audit, Redirected::new(&hostd, browser)).await.unwrap();
+    let app =
+        App::start(Arc::new(config), store, audit, Redirected::to_stand_in(&hostd, browser)).await.unwrap();
     let service = Service { app, me: caller(1000, "default") };
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).unwrap();

@@ -279,7 +279,7 @@ pub(crate) struct Redirected {
 }
 
 impl Redirected {
-    pub(crate) fn new(socket: &Path, to: SocketAddr) -> Arc<dyn HostLink> {
+    pub(crate) fn to_stand_in(socket: &Path, to: SocketAddr) -> Arc<dyn HostLink> {
         Arc::new(Self { inner: Hostd::new(socket), to, secret: None })
     }
 
@@ -343,7 +343,7 @@ impl Rig {
     }
 
     pub(crate) async fn app(&self) -> Service {
-        self.app_on(Redirected::new(&self.hostd.socket(), self.browser.address)).await
+        self.app_on(Redirected::to_stand_in(&self.hostd.socket(), self.browser.address)).await
     }
 
     pub(crate) async fn app_on(&self, hosts: Arc<dyn HostLink>) -> Service {
