@@ -59,7 +59,8 @@ pub(crate) fn table(rows: &[Value], paint: Paint) -> String {
             columns.push(name);
         }
     }
-    let headers: Vec<String> = columns.iter().map(|name| name.to_uppercase().replace('_', " ")).collect();
+    let headers: Vec<String> =
+        columns.iter().map(|name| clean(&name.to_uppercase().replace('_', " ")).into_owned()).collect();
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
     let mut table = Table::header(&headers);
     for row in rows {

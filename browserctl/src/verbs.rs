@@ -21,6 +21,9 @@ const NAMES: [(&str, &str); 4] =
 /// A place in the page. It stands for the parameters `ref`, `selector`, `x` and `y`.
 const PLACE: &str = "PLACE";
 
+/// A file of this machine. It stands for the parameters `name` and `content_base64`.
+const FILE: &str = "FILE";
+
 /// The positional arguments of verbs, in their order; `?` marks those that may be omitted.
 const POSITIONALS: &[(&str, &[&str])] = &[
     ("navigate", &["url?"]),
@@ -47,7 +50,7 @@ const POSITIONALS: &[(&str, &[&str])] = &[
     ("links", &["selector?"]),
     ("download", &["guid"]),
     ("delete_download", &["guid"]),
-    ("put_file", &["files"]),
+    ("put_file", &["FILE"]),
     ("delete_file", &["file"]),
 ];
 
@@ -104,6 +107,9 @@ fn command(verb: &'static Verb) -> Command {
                 true => arg.required(true),
                 false => arg.conflicts_with_all(options),
             });
+        } else if name == FILE {
+            let arg = Arg::new(FILE).value_name(FILE).help("The file to put into the session").required(true);
+            command = command.arg(arg.value_parser(clap::value_parser!(PathBuf)));
         } else if let Some(param) = all.iter().find(|param| param.name == name) {
             let arg = param.positional(required);
             let many = matches!(param.kind, Kind::List(_) | Kind::Files);
@@ -134,10 +140,13 @@ fn has(all: &[Param], name: &str) -> bool {
     all.iter().any(|param| param.name == name)
 }
 
-/// The parameters, without the deadline of a call: that is --timeout.
+/// The parameters, without the deadline of a call, which is --timeout, and without those that a file gives.
 fn parameters(verb: &Verb) -> Vec<Param> {
     let mut all = params(&(verb.params)());
-    all.retain(|param| param.name != "timeout_ms");
+    let file = positionals(verb).any(|(name, _)| name == FILE);
+    all.retain(|param| {
+        param.name != "timeout_ms" && !(file && ["name", "content_base64"].contains(&param.name.as_str()))
+    });
     all
 }
 
@@ -197,6 +206,11 @@ fn body(remote: &Remote, verb: &Verb, given: &ArgMatches) -> Result<Value, Failu
     let mut body = Map::new();
     if let Ok(Some(text)) = given.try_get_one::<String>(PLACE)
         && let Value::Object(fields) = place(text, has(&all, "x"))
+    {
+        body.extend(fields);
+    }
+    if let Ok(Some(file)) = given.try_get_one::<PathBuf>(FILE)
+        && let Value::Object(fields) = read(file)?
     {
         body.extend(fields);
     }
@@ -291,6 +305,11 @@ mod tests {
                 let positional = positional.trim_end_matches('?');
                 match positional {
                     PLACE => assert!(has(&all, "selector") && has(&all, "ref"), "{name}"),
+                    FILE => {
+                        let schema = (verb.params)();
+                        assert!(schema["properties"].get("content_base64").is_some(), "{name}");
+                        assert!(schema["properties"].get("name").is_some(), "{name}");
+                    }
                     other => assert!(has(&all, other), "{name} {other}"),
                 }
             }

@@ -5,60 +5,15 @@
 mod support;
 
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::path::Path;
+use support::clients::{clients, node, output, session_life, variables};
 use support::{KEYS, PAGE_TEXT, PICTURE, StandIn};
 use tokio::process::Command;
-
-fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-fn clients() -> PathBuf {
-    let clients = workspace().join("controlplane/tests/clients");
-    assert!(clients.join("node_modules").exists(), "run scripts/install-deps: the clients are not installed");
-    clients
-}
-
-/// The Node that the clients need.
-fn node() -> PathBuf {
-    let node = workspace().join(".cache/node/bin/node");
-    assert!(node.exists(), "run scripts/install-deps: {} is missing", node.display());
-    node
-}
-
-/// Variables of `browserctl` that talks to the stand-in with one of the keys.
-fn variables(address: SocketAddr, key: &str) -> BTreeMap<String, String> {
-    let url = format!("http://{address}");
-    [("BROWSERCTL_URL", url.as_str()), ("BROWSERCTL_KEY", key)]
-        .map(|(name, value)| (name.into(), value.into()))
-        .into()
-}
-
-async fn output(mut command: Command) -> String {
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(Duration::from_secs(120), command.output()).await.unwrap().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{:?}\n{out}\n{err}", output.status);
-    out.into_owned()
-}
 
 async fn life(line: &str, transport: &str) {
     let service = StandIn::default();
     let address = service.start().await;
-    let mut command = Command::new(node());
-    command.arg("mcp.mjs").args([line, transport]).current_dir(clients());
-    command.env("MCP_URL", format!("http://{address}/mcp")).env("MCP_PAGE", "https://example.org/");
-    for (number, key) in KEYS.iter().enumerate() {
-        let number = number + 1;
-        command.env(format!("MCP_KEY_{number}"), key);
-        let line = json!({"command": env!("CARGO_BIN_EXE_browserctl"), "args": ["mcp"], "env": variables(address, key)});
-        command.env(format!("MCP_COMMAND_{number}"), line.to_string());
-    }
-    let seen: Value = serde_json::from_str(&output(command).await).unwrap();
+    let seen = session_life(line, transport, address, KEYS, "https://example.org/").await;
 
     if line == "client" {
         assert_eq!(seen["version"], "2026-07-28");
@@ -93,13 +48,17 @@ async fn life(line: &str, transport: &str) {
     assert_eq!(pictures, [&json!({"type": "image", "data": PICTURE, "mimeType": "image/png"})]);
     assert_eq!(seen["shot"].to_string().matches(PICTURE).count(), 1);
     // Errors are results that a model can act on.
-    assert_eq!(seen["wrong"]["isError"], true);
-    assert_eq!(seen["wrong"]["structuredContent"]["error"]["code"], "timeout");
-    assert!(seen["wrong"]["content"][0]["text"].as_str().unwrap().contains("What to do: "));
+    let refusal = |name: &str| {
+        assert_eq!(seen[name]["isError"], true, "{name}: {}", seen[name]);
+        let text = seen[name]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("\nWhat to do: "), "{text}");
+        text.split(": ").next().unwrap().to_owned()
+    };
+    assert_eq!(refusal("wrong"), "timeout");
     // Knowing a session is not enough.
-    assert_eq!(seen["stranger"]["structuredContent"]["error"]["code"], "no_such_session");
+    assert_eq!(refusal("stranger"), "no_such_session");
     assert_eq!((&seen["listed"], &seen["mine"]), (&json!([]), &json!([session])));
-    assert_eq!(seen["after"]["structuredContent"]["error"]["code"], "session_closed");
+    assert_eq!(refusal("after"), "session_closed");
     assert_eq!(seen["cancelled"], true);
     // Clients of 2025-11-25 over HTTP announce a cancellation by a request of its own, which names nothing that a service
     // without MCP sessions could find; their call ends by its deadline.
@@ -134,7 +93,7 @@ async fn inspect(home: &Path, words: &[&str], target: &[&str]) -> Value {
     let launcher =
         clients().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
     command.arg(launcher).arg("--cli").args(words).args(target).current_dir(home);
-    command.env("HOME", home).env("MCP_CATALOG_PATH", home.join("mcp.json"));
+    command.env("HOME", home);
     let text = output(command).await;
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }

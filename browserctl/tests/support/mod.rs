@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, dead_code)]
 
+pub(crate) mod clients;
+
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path as UrlPath, Query, Request, State};

@@ -331,7 +331,7 @@ impl RealBrowser {
         }
         let secret = CloneSecret::random();
         let stdout = folder.path().join("stdout");
-        let mut command = Command::new(example("controlplane-browserd"));
+        let mut command = Command::new(example(concat!(env!("CARGO_PKG_NAME"), "-browserd")));
         command
             .args(["--listen", "127.0.0.1:0", "--secret-fd", "0"])
             .args(["--default-timeout-ms", timeout, "--start-timeout-ms", "240000", "--chromium"])
@@ -378,7 +378,8 @@ impl Drop for RealBrowser {
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples").join(name);
-    assert!(program.is_file(), "{} is missing: cargo build -p controlplane --examples", program.display());
+    let package = env!("CARGO_PKG_NAME");
+    assert!(program.is_file(), "{} is missing: cargo build -p {package} --examples", program.display());
     program
 }
 

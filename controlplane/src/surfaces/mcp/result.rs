@@ -39,7 +39,8 @@ pub(super) fn success(verb: &str, result: &RawValue) -> CallToolResult {
     answer
 }
 
-/// The result of a call that failed. The model sees what went wrong and what it can do.
+/// The result of a call that failed. The model sees what went wrong and what it can do. It is text only: clients hold the
+/// structured content of an error, too, against the schema of the tool's result.
 pub(super) fn failure(error: &ErrorBody) -> CallToolResult {
     let detail = &error.error;
     let mut text = format!("{}: {}", detail.code, detail.message);
@@ -50,7 +51,6 @@ pub(super) fn failure(error: &ErrorBody) -> CallToolResult {
         text.push_str(&format!("\nTry again in {seconds} s."));
     }
     let mut answer = CallToolResult::error(vec![ContentBlock::text(text)]);
-    answer.structured_content = serde_json::to_value(error).ok();
     answer
 }
 
@@ -153,7 +153,7 @@ mod tests {
             .retry_after(std::time::Duration::from_secs(3));
         let answer = serde_json::to_value(failure(&error.body())).expect("JSON");
         assert_eq!(answer["isError"], true);
-        assert_eq!(answer["structuredContent"]["error"]["code"], "queue_full");
+        assert!(answer.get("structuredContent").is_none());
         let text = answer["content"][0]["text"].as_str().expect("text");
         assert!(text.starts_with("queue_full: all clones are in use\nWhat to do: Retry later"), "{text}");
         assert!(text.ends_with("Try again in 3 s."), "{text}");

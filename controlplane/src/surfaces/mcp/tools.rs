@@ -75,7 +75,8 @@ fn title(name: &str) -> String {
     words
 }
 
-fn object(schema: Value) -> JsonObject {
+fn object(mut schema: Value) -> JsonObject {
+    without_widths(&mut schema);
     let Value::Object(mut schema) = schema else {
         unreachable!("the schemas of the table are objects");
     };
@@ -111,6 +112,18 @@ fn input(verb: &Verb) -> JsonObject {
     }
     schema.insert("required".into(), Value::Array(required));
     schema
+}
+
+/// The schema without the widths of numbers (`"format": "uint64"`): they are not words of JSON Schema, and clients warn of each.
+fn without_widths(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.retain(|name, value| name != "format" || !value.is_string());
+            fields.values_mut().for_each(without_widths);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_widths),
+        _ => {}
+    }
 }
 
 /// The result without its files.
