@@ -313,6 +313,11 @@ pub(crate) struct RealBrowser {
 
 impl RealBrowser {
     pub(crate) fn start() -> Self {
+        Self::start_with_timeout("240000")
+    }
+
+    /// With this default deadline of a call, in milliseconds.
+    pub(crate) fn start_with_timeout(timeout: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let uid =
             *kernel::user_ids::of_test(std::process::id()).start() + NEXT.fetch_add(1, Ordering::Relaxed);
@@ -329,7 +334,7 @@ impl RealBrowser {
         let mut command = Command::new(example(concat!(env!("CARGO_PKG_NAME"), "-browserd")));
         command
             .args(["--listen", "127.0.0.1:0", "--secret-fd", "0"])
-            .args(["--default-timeout-ms", "240000", "--start-timeout-ms", "240000", "--chromium"])
+            .args(["--default-timeout-ms", timeout, "--start-timeout-ms", "240000", "--chromium"])
             .arg(chromium())
             .arg("--data-dir")
             .arg(&data)

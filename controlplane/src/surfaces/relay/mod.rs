@@ -13,7 +13,7 @@ pub use addresses::{AskForAddress, CdpAddress, Relays};
 use super::Surface;
 use super::http::serve::{Connection, Held};
 use super::http::{caller, path};
-use crate::access::Caller;
+use crate::access::{Caller, Scope};
 use crate::app::CdpTarget;
 use crate::error::{ApiError, ErrorCode};
 use crate::time::Millis;
@@ -71,6 +71,7 @@ async fn relay(
     address_ends: Option<Millis>,
     mut request: Request,
 ) -> Result<Response, ApiError> {
+    caller.require(Scope::Cdp)?;
     let handshake = Handshake::of(request.headers())?;
     // Before anything is asked, so that a revocation in between is seen.
     let revocations = surface.relays.revocations();
