@@ -50,8 +50,7 @@ pub(super) fn failure(error: &ErrorBody) -> CallToolResult {
     if let Some(seconds) = detail.retry_after_seconds {
         text.push_str(&format!("\nTry again in {seconds} s."));
     }
-    let mut answer = CallToolResult::error(vec![ContentBlock::text(text)]);
-    answer
+    CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
 fn take_text(fields: &mut Map<String, Value>, name: &str) -> Option<String> {
