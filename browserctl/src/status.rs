@@ -26,8 +26,8 @@ pub(crate) async fn cdp(remote: &Remote, globals: &Globals) -> Result<CommandOut
     let path = format!("/v1/sessions/{}/cdp-address", encode(&session));
     let body = Some(bytes::Bytes::from_static(b"{}"));
     let data: Value = remote.client().json(Method::POST, &path, body).await?;
-    let url = data["url"].as_str().ok_or_else(|| {
-        Failure::local(terminal::Exit::Failure, "protocol", "the answer of cdp-address has no url")
+    let url = data["cdp_url"].as_str().ok_or_else(|| {
+        Failure::local(terminal::Exit::Failure, "protocol", "the answer of cdp-address has no cdp_url")
     })?;
     let text = format!("{}\n", clean(url));
     Ok(CommandOutput { data, text })

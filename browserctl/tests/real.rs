@@ -107,7 +107,7 @@ fn the_command_line_drives_a_browser() {
     assert!(std::fs::read(folder.path().join("a.png")).unwrap().starts_with(b"\x89PNG"));
     assert!(within(&["pdf", "-o", "a.pdf"])["file"] == "a.pdf");
     assert!(std::fs::read(folder.path().join("a.pdf")).unwrap().starts_with(b"%PDF"));
-    assert!(within(&["cdp"])["url"].as_str().unwrap().starts_with("ws://"));
+    assert!(within(&["cdp"])["cdp_url"].as_str().unwrap().starts_with("ws://"));
     assert_eq!(run(&["audit", "verify"])["intact"], true);
     let tail = run(&["audit", "tail", "-n", "1000"]);
     assert!(tail.to_string().contains("\"verb\":\"fill\"") && !tail.to_string().contains("Ada"), "{tail}");

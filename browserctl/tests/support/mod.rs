@@ -103,10 +103,7 @@ impl StandIn {
             router =
                 router.route(verb.path, on(MethodFilter::try_from(verb.method.clone()).unwrap(), handler));
         }
-        router
-            .with_state(self.clone())
-            .nest_service("/mcp", streamable_http(self.clone(), 1 << 20))
-            .layer(from_fn(login))
+        router.with_state(self.clone()).merge(streamable_http(self.clone(), 1 << 20)).layer(from_fn(login))
     }
 
     async fn over_http(

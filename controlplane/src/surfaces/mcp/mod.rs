@@ -23,7 +23,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// The service at `/mcp`, to be nested there. Its requests are authenticated and have a Host that is allowed: they have
+/// The route `/mcp`, to be merged into the router. Its requests are authenticated and have a Host that is allowed: they have
 /// the [`Caller`] as an extension.
 pub fn service(app: Arc<App>) -> Router {
     let max_body_bytes = usize::try_from(app.config.http.max_body_bytes).unwrap_or(usize::MAX);
@@ -41,7 +41,7 @@ pub fn streamable_http<B: Backend>(backend: B, max_body_bytes: usize) -> Router 
         .enforce_origin_validation();
     let server = Server::new(backend, ToolSet::Core);
     let sessions = Arc::new(NeverSessionManager::default());
-    Router::new().fallback_service(StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
+    Router::new().route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
 }
 
 /// The HTTP request behind an MCP request; none over stdio.
