@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How often the interfaces are listed while those of the slot in question are torn.
-const LISTINGS: u32 = 5;
+const LISTINGS: u32 = 25;
 const LISTING_PAUSE: Duration = Duration::from_millis(20);
 
 /// The names of the slots' interfaces.
