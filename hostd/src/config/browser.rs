@@ -141,6 +141,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ::settings::Settings as _;
 
     fn config(text: &str) -> Config {
         toml::from_str(text).unwrap()

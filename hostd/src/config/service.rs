@@ -22,6 +22,13 @@ pub struct ServerConfig {
     /// Creates of one user in a burst, before the average applies.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub create_burst: u32,
+    /// Renewals of leases (creates that repeat the request of a clone) of one user per minute, on average. Operators are
+    /// exempt.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub renewals_per_minute: u32,
+    /// Renewals of one user in a burst, before the average applies.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub renewal_burst: u32,
     /// Destroys of one user per minute, on average. Operators are exempt.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub destroys_per_minute: u32,
@@ -70,6 +77,8 @@ impl Default for ServerConfig {
             max_clones_per_tenant: 50,
             creates_per_minute: 120,
             create_burst: 40,
+            renewals_per_minute: 6000,
+            renewal_burst: 1000,
             destroys_per_minute: 600,
             destroy_burst: 200,
             reaps_per_minute: 30,

@@ -165,6 +165,11 @@ impl<H: Host> Parts<H> {
         }
     }
 
+    /// Whether this caller's request made a clone before, whose lease a create would renew.
+    pub(super) fn is_known(&self, caller: &Caller, request: &RequestId) -> bool {
+        is_known(&self.registry.read(), caller.uid, request)
+    }
+
     /// The renewed lease of the clone that this request made before. `None`: there is no such clone.
     async fn renew_known(
         self: &Arc<Self>,

@@ -12,7 +12,7 @@ use super::warm_pool::WarmPool;
 use crate::api::{
     CloneState, CreateParams, CreateResult, DestroyParams, DestroyResult, EgressHealth, ErrorCode, Finding,
     ForceUnmountParams, ForceUnmountResult, ListParams, ListResult, Method, PoolStatus, ReapParams,
-    ReapResult, RpcError,
+    ReapResult, RequestId, RpcError,
 };
 use crate::audit::{Actor, Audit};
 use crate::clock::Clock;
@@ -254,6 +254,11 @@ impl<H: Host> Lifecycle<H> {
     ) -> Result<T, RpcError> {
         let calls = &self.parts.calls;
         calls.counted(method, calls.audited_removal(&caller.actor, method, request, work, name)).await
+    }
+
+    /// Whether a create with this request id renews the lease of a clone of this caller.
+    pub fn is_known(&self, caller: &Caller, request: &RequestId) -> bool {
+        self.parts.is_known(caller, request)
     }
 
     /// `browser-clone-list`: from the records and the last inspection; no host command.

@@ -72,7 +72,10 @@ impl<H: Host> Server<H> {
         busy: usize,
         progress: &ProgressLines,
     ) -> Handled {
-        let (id, call, share) = match self.gate.decide(session, line, busy) {
+        let (id, call, share) = match self
+            .gate
+            .decide(session, line, busy, |request| self.lifecycle.is_known(&session.caller, request))
+        {
             LineDecision::Run(id, call, share) => (id, call, share),
             LineDecision::Refuse { line, change } => {
                 if let Some((method, code)) = change {

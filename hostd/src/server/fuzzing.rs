@@ -63,7 +63,7 @@ pub fn outcome(kind: CallerKind, line: &[u8]) -> LineOutcome {
     };
     let peer = Peer { uid, gids: vec![uid], pid: None };
     let grant = gate.access.grant(&peer).expect("a rule names this peer");
-    match gate.decide(&CallerSession::new(&peer, grant), line, 0) {
+    match gate.decide(&CallerSession::new(&peer, grant), line, 0, |_| false) {
         LineDecision::Run(_, call, _) => LineOutcome { reached: Some(call.method()), refused: None },
         LineDecision::Refuse { line, .. } => LineOutcome {
             reached: None,
@@ -91,6 +91,8 @@ fn gate() -> Gate {
     for limit in [
         &mut server.creates_per_minute,
         &mut server.create_burst,
+        &mut server.renewals_per_minute,
+        &mut server.renewal_burst,
         &mut server.destroys_per_minute,
         &mut server.destroy_burst,
         &mut server.reaps_per_minute,

@@ -163,20 +163,29 @@ impl Gate {
         self.refusals.may_log(uid, Instant::now())
     }
 
-    /// Decide about a line. `busy` is the number of running requests of this connection.
-    pub fn decide(&self, session: &CallerSession, line: &[u8], busy: usize) -> LineDecision {
+    /// Decide about a line. `busy` is the number of running requests of this connection. `renews` tells whether the caller has
+    /// a clone of this request: its lease is renewed then, and no clone is made.
+    pub fn decide(
+        &self,
+        session: &CallerSession,
+        line: &[u8],
+        busy: usize,
+        renews: impl Fn(&RequestId) -> bool,
+    ) -> LineDecision {
         match wire::parse(line) {
             Err(refusal) => {
                 LineDecision::Refuse { line: wire::failure(refusal.id, &refusal.error), change: None }
             }
             Ok(Message::Notification { method }) => LineDecision::Ignore(wire::shortened(&method)),
-            Ok(Message::Call { id, method, params }) => match self.admit(session, method, params, busy) {
-                Ok((call, share)) => LineDecision::Run(id.to_owned(), Box::new(call), share),
-                Err(error) => LineDecision::Refuse {
-                    line: wire::failure(id, &error),
-                    change: method.mutates().then_some((method, error.code())),
-                },
-            },
+            Ok(Message::Call { id, method, params }) => {
+                match self.admit(session, method, params, busy, renews) {
+                    Ok((call, share)) => LineDecision::Run(id.to_owned(), Box::new(call), share),
+                    Err(error) => LineDecision::Refuse {
+                        line: wire::failure(id, &error),
+                        change: method.mutates().then_some((method, error.code())),
+                    },
+                }
+            }
         }
     }
 
@@ -187,6 +196,7 @@ impl Gate {
         method: Method,
         params: &str,
         busy: usize,
+        renews: impl Fn(&RequestId) -> bool,
     ) -> Result<(Call, Option<Share>), RpcError> {
         if !session.grant.allows(method) {
             return Err(self.denied(session.uid, method));
@@ -204,7 +214,11 @@ impl Gate {
         let call = Call::parse(method, params)?;
         // The share first: it is given back if the rate refuses the call, and a token is not.
         let share = self.take_share(session, &call)?;
-        self.take_token(session, method)?;
+        let kind = match &call {
+            Call::Create(params) if renews(&params.request_id) => CallKind::Renewal,
+            _ => CallKind::of(method),
+        };
+        self.take_token(session, method, kind)?;
         Ok((call, share))
     }
 
@@ -243,8 +257,8 @@ impl Gate {
         taken.map(Some)
     }
 
-    fn take_token(&self, session: &CallerSession, method: Method) -> Result<(), RpcError> {
-        let (uid, kind) = (session.uid, CallKind::of(method));
+    fn take_token(&self, session: &CallerSession, method: Method, kind: CallKind) -> Result<(), RpcError> {
+        let uid = session.uid;
         let taken = self.rates.take(kind, uid, session.grant.operator(), self.started.elapsed());
         taken.map_err(|early| {
             let message = format!("user {uid} calls {method} more than {} times a minute", early.per_minute);
@@ -304,10 +318,21 @@ mod tests {
 
     /// The share of a call that is let through, or the code that refuses it.
     fn ask(gate: &Gate, uid: u32, method: Method, params: &str) -> Result<Option<Share>, String> {
+        ask_known(gate, uid, method, params, "")
+    }
+
+    /// The same, where the caller has a clone of the request `known`.
+    fn ask_known(
+        gate: &Gate,
+        uid: u32,
+        method: Method,
+        params: &str,
+        known: &str,
+    ) -> Result<Option<Share>, String> {
         let peer = Peer { uid, gids: vec![], pid: None };
         let session = CallerSession::new(&peer, gate.access.grant(&peer).unwrap());
         let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        match gate.decide(&session, line.as_bytes(), 0) {
+        match gate.decide(&session, line.as_bytes(), 0, |request| request.as_str() == known) {
             LineDecision::Run(_, call, share) => {
                 assert_eq!(call.method(), method);
                 Ok(share)
@@ -383,5 +408,22 @@ mod tests {
         let destroy = format!(r#"{{"name":"browsertask001","clone_id":"{}"}}"#, "0".repeat(32));
         assert!(ask(&gate, 2, Method::Destroy, &destroy).is_ok(), "the refused reap gave its share back");
         assert_eq!(refused(ask(&gate, 2, Method::Reap, r#"{"dry_run":1}"#)), "invalid_params");
+    }
+
+    #[test]
+    fn renewals_do_not_use_up_the_rate_of_creates_nor_are_they_stopped_by_it() {
+        let gate = gate(|config| {
+            config.server.creates_per_minute = 1;
+            config.server.create_burst = 1;
+            config.server.renewals_per_minute = 1;
+            config.server.renewal_burst = 3;
+        });
+        let create = |id: &str| {
+            ask_known(&gate, 2, Method::Create, &format!(r#"{{"request_id":"{id}"}}"#), "mine").map(drop)
+        };
+        assert_eq!((create("mine"), create("new")), (Ok(()), Ok(())));
+        assert_eq!(create("other"), Err("rate_limited".into()));
+        assert_eq!((create("mine"), create("mine")), (Ok(()), Ok(())), "the lease is still renewed");
+        assert_eq!(create("mine"), Err("rate_limited".into()));
     }
 }

@@ -12,8 +12,10 @@ use std::time::Duration;
 /// Calls that share a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// `browser-clone-create`.
+    /// `browser-clone-create` of a new clone.
     Create,
+    /// `browser-clone-create` that renews the lease of a clone.
+    Renewal,
     /// `browser-clone-destroy` and `browser-clone-force-unmount`.
     Destroy,
     /// `browser-clone-reap`.
@@ -23,7 +25,7 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// The kind of a method.
+    /// The kind of a method; a create is taken for one of a new clone.
     pub fn of(method: Method) -> CallKind {
         match method {
             Method::Create => CallKind::Create,
@@ -37,6 +39,7 @@ impl CallKind {
     pub fn limit(self) -> &'static str {
         match self {
             CallKind::Create => "create_rate",
+            CallKind::Renewal => "renewal_rate",
             CallKind::Destroy => "destroy_rate",
             CallKind::Reap => "reap_rate",
             CallKind::Read => "read_rate",
@@ -62,6 +65,7 @@ pub struct TooEarly {
 #[derive(Debug)]
 pub struct RateLimits {
     creates: Mutex<UserBuckets>,
+    renewals: Mutex<UserBuckets>,
     destroys: Mutex<UserBuckets>,
     reaps: Mutex<UserBuckets>,
     reads: Mutex<UserBuckets>,
@@ -73,6 +77,7 @@ impl RateLimits {
         let buckets = |per_minute, burst| Mutex::new(UserBuckets::new(per_minute, burst));
         RateLimits {
             creates: buckets(config.creates_per_minute, config.create_burst),
+            renewals: buckets(config.renewals_per_minute, config.renewal_burst),
             destroys: buckets(config.destroys_per_minute, config.destroy_burst),
             reaps: buckets(config.reaps_per_minute, config.reap_burst),
             reads: buckets(config.reads_per_minute, config.read_burst),
@@ -86,6 +91,7 @@ impl RateLimits {
         }
         let buckets = match kind {
             CallKind::Create => &self.creates,
+            CallKind::Renewal => &self.renewals,
             CallKind::Destroy => &self.destroys,
             CallKind::Reap => &self.reaps,
             CallKind::Read => &self.reads,
@@ -207,15 +213,17 @@ mod tests {
             destroy_burst: 2,
             reap_burst: 3,
             read_burst: 4,
+            renewal_burst: 5,
             ..ServerConfig::default()
         };
-        let kinds = [CallKind::Create, CallKind::Destroy, CallKind::Reap, CallKind::Read];
+        let kinds = [CallKind::Create, CallKind::Destroy, CallKind::Reap, CallKind::Read, CallKind::Renewal];
         let limits = RateLimits::new(&config);
         let rates = [
             config.creates_per_minute,
             config.destroys_per_minute,
             config.reaps_per_minute,
             config.reads_per_minute,
+            config.renewals_per_minute,
         ];
         for ((kind, burst), per_minute) in kinds.into_iter().zip(1..).zip(rates) {
             for _ in 0..burst {

@@ -41,7 +41,8 @@ pub fn streamable_http<B: Backend>(backend: B, max_body_bytes: usize) -> Router 
         .enforce_origin_validation();
     let server = Server::new(backend, ToolSet::Core);
     let sessions = Arc::new(NeverSessionManager::default());
-    Router::new().route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
+    Router::new()
+        .route_service("/mcp", StreamableHttpService::new(move || Ok(server.clone()), sessions, config))
 }
 
 /// The HTTP request behind an MCP request; none over stdio.
