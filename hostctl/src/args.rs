@@ -77,7 +77,7 @@ pub(crate) enum Command {
   hostctl create --memory 1G --cpu 100 --json
 
 Repeating a --request-id returns the same clone and moves its deadline.")]
-    Create(CreateArgs),
+    Create(Box<CreateArgs>),
 
     /// Destroy a clone; destroying an absent clone succeeds
     #[command(after_help = "Examples:

@@ -49,7 +49,7 @@ async fn run(cli: Cli, output: &Output) -> Result<CommandOutput, Failure> {
     let timeout = cli.timeout.unwrap_or_else(|| cli.command.timeout());
     let remote = Remote::new(cli.socket, timeout);
     match cli.command {
-        Command::Create(args) => create::run(&remote, output, args).await,
+        Command::Create(args) => create::run(&remote, output, *args).await,
         Command::Destroy(args) => destroy::destroy(&remote, output, args).await,
         Command::Reap(args) => reap::run(&remote, output, args).await,
         Command::ForceUnmount(args) => destroy::force_unmount(&remote, output, args).await,

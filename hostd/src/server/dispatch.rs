@@ -96,7 +96,7 @@ impl<H: Host> Server<H> {
             }),
             Call::Create(params) => {
                 let sink = sink(&params.progress_token, progress);
-                later(id, share, async move { server.lifecycle.create(&caller, params, sink).await })
+                later(id, share, async move { server.lifecycle.create(&caller, *params, sink).await })
             }
             Call::Destroy(params) => {
                 let sink = sink(&params.progress_token, progress);

@@ -48,7 +48,7 @@ pub struct Gate {
 #[derive(Debug)]
 pub enum Call {
     /// `browser-clone-create`.
-    Create(CreateParams),
+    Create(Box<CreateParams>),
     /// `browser-clone-destroy`.
     Destroy(DestroyParams),
     /// `browser-clone-reap`.
@@ -66,7 +66,7 @@ pub enum Call {
 impl Call {
     fn parse(method: Method, params: &str) -> Result<Call, RpcError> {
         Ok(match method {
-            Method::Create => Call::Create(wire::params(method, params)?),
+            Method::Create => Call::Create(Box::new(wire::params(method, params)?)),
             Method::Destroy => Call::Destroy(wire::params(method, params)?),
             Method::Reap => Call::Reap(wire::params(method, params)?),
             Method::ForceUnmount => Call::ForceUnmount(wire::params(method, params)?),
