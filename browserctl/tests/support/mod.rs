@@ -238,6 +238,7 @@ async fn login(headers: HeaderMap, mut request: Request, next: Next) -> Response
         identity: Identity::Key(id),
         tenant: "acme".to_owned().try_into().unwrap(),
         scopes,
+        all_tenants: false,
     });
     next.run(request).await
 }

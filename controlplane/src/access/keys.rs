@@ -134,7 +134,7 @@ impl Keys {
         }
         self.touch(&row, at);
         let scopes = scopes(&row)?;
-        Ok(Caller { identity: Identity::Key(row.id), tenant: row.tenant, scopes })
+        Ok(Caller { identity: Identity::Key(row.id), tenant: row.tenant, scopes, all_tenants: false })
     }
 
     /// Until when a key is valid; None: for ever. Err is `unauthorized` if it was revoked or has expired.

@@ -72,6 +72,8 @@ pub struct Caller {
     pub tenant: TenantId,
     /// What it may do.
     pub scopes: BTreeSet<Scope>,
+    /// It manages all tenants: root and the service's own user, unless an access rule matches them.
+    pub all_tenants: bool,
 }
 
 impl Caller {

@@ -73,14 +73,17 @@ impl PeerRules {
             rule.uids.contains(&peer.uid) || peer.gids.iter().any(|gid| rule.gids.contains(gid))
         };
         if let Some(rule) = self.rules.iter().find(matches) {
-            return Caller { identity, tenant: rule.tenant.clone(), scopes: rule.scopes.clone() };
+            let (tenant, scopes) = (rule.tenant.clone(), rule.scopes.clone());
+            return Caller { identity, tenant, scopes, all_tenants: false };
         }
         let tenant = |name: String| TenantId::try_from(name).expect("a valid name");
         if peer.uid == 0 || peer.uid == self.own_uid {
             let scopes = Scope::ALL.into_iter().filter(|scope| *scope != Scope::Evaluate).collect();
-            return Caller { identity, tenant: tenant(DEFAULT_TENANT.to_owned()), scopes };
+            let tenant = tenant(DEFAULT_TENANT.to_owned());
+            return Caller { identity, tenant, scopes, all_tenants: true };
         }
-        Caller { identity, tenant: tenant(format!("uid-{}", peer.uid)), scopes: DEFAULT_SCOPES.into() }
+        let tenant = tenant(format!("uid-{}", peer.uid));
+        Caller { identity, tenant, scopes: DEFAULT_SCOPES.into(), all_tenants: false }
     }
 }
 
@@ -135,6 +138,15 @@ mod tests {
         assert_eq!(caller(&rules, 1001, &[5, 60]), ("ops".into(), vec![Scope::Admin]));
         assert_eq!(caller(&rules, 0, &[60]), ("ops".into(), vec![Scope::Admin]), "also of root");
         assert_eq!(caller(&rules, 1002, &[5]).0, "uid-1002");
+    }
+
+    #[test]
+    fn a_rule_narrows_root_too() {
+        let of = |rules: &[AccessRule]| {
+            PeerRules::resolve(rules, &Fixed, 77).caller(&Peer { uid: 0, gids: vec![0], pid: None })
+        };
+        assert!(of(&[]).all_tenants);
+        assert!(!of(&[rule(&["0"], &[], "team", &[Scope::Admin])]).all_tenants);
     }
 
     #[test]

@@ -61,6 +61,7 @@ mod tests {
             identity: Identity::User(uid),
             tenant: "t".parse().unwrap(),
             scopes: std::collections::BTreeSet::new(),
+            all_tenants: false,
         };
         for _ in 0..3 {
             rates.admit(&caller(1)).unwrap();

@@ -313,7 +313,7 @@ impl HostLink for Redirected {
 /// A caller of this tenant with every scope except `admin`.
 pub(crate) fn caller(uid: u32, tenant: &str) -> Caller {
     let scopes = Scope::ALL.into_iter().filter(|scope| *scope != Scope::Admin).collect();
-    Caller { identity: Identity::User(uid), tenant: tenant.parse().unwrap(), scopes }
+    Caller { identity: Identity::User(uid), tenant: tenant.parse().unwrap(), scopes, all_tenants: false }
 }
 
 /// hostd, the stand-in, the database, and the configuration of the service.

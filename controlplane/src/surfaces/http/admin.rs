@@ -6,7 +6,7 @@ use super::serve::Connection;
 use super::verbs::{caller, filter};
 use super::{answers, params};
 use crate::access::keys::{NewKey, scopes};
-use crate::access::{Caller, DEFAULT_SCOPES, Identity, Scope};
+use crate::access::{Caller, DEFAULT_SCOPES, Scope};
 use crate::audit::Entry;
 use crate::error::{ApiError, ErrorCode};
 use crate::ids::{KeyId, SessionId, TenantId};
@@ -254,8 +254,7 @@ struct OfTenant {
 
 fn tenant_of(caller: &Caller, wanted: Option<TenantId>) -> Result<TenantId, ApiError> {
     let Some(wanted) = wanted else { return Ok(caller.tenant.clone()) };
-    let own = nix::unistd::geteuid().as_raw();
-    if wanted == caller.tenant || matches!(caller.identity, Identity::User(uid) if uid == 0 || uid == own) {
+    if wanted == caller.tenant || caller.all_tenants {
         return Ok(wanted);
     }
     let message = "only root and the service's own user, at the Unix socket, may name another tenant";
