@@ -502,6 +502,10 @@ fn the_default_file_means_the_defaults_commented_out_or_not() {
     let live = live.join("\n");
     let table: toml::Table = live.parse().unwrap();
     for section in settings::sections::<Config>() {
+        // A list without default entries has nothing to show.
+        if section.default.as_array().is_some_and(Vec::is_empty) {
+            continue;
+        }
         assert!(table.contains_key(&section.name), "{}", section.name);
         for key in section.keys {
             let there = match &table[&section.name] {

@@ -563,8 +563,14 @@ async fn a_storm_of_one_user_leaves_room_for_others() {
 
 #[tokio::test]
 async fn every_method_has_a_rate_for_each_user() {
-    let rates = ["creates_per_minute=1", "destroys_per_minute=1", "reaps_per_minute=1", "reads_per_minute=1"];
-    let bursts = ["create_burst=2", "destroy_burst=3", "reap_burst=4", "read_burst=5"];
+    let rates = [
+        "creates_per_minute=1",
+        "destroys_per_minute=1",
+        "reaps_per_minute=1",
+        "reads_per_minute=1",
+        "renewals_per_minute=1",
+    ];
+    let bursts = ["create_burst=2", "destroy_burst=3", "reap_burst=4", "read_burst=5", "renewal_burst=1"];
     let mut settings: Vec<String> =
         rates.iter().chain(&bursts).map(|text| format!("server.{text}")).collect();
     settings.push(rules());
@@ -574,6 +580,7 @@ async fn every_method_has_a_rate_for_each_user() {
     open_to_everybody(&home);
     let absent = format!(r#"{{"name":"browsertask900","clone_id":"{}"}}"#, "0".repeat(32));
     let calls = [
+        // One create, and one renewal of its lease.
         ("browser-clone-create", r#"{"request_id":"a"}"#, 2),
         ("browser-clone-destroy", &absent, 3),
         ("browser-clone-reap", "{}", 4),

@@ -75,6 +75,9 @@ fn list(text: &mut String, section: &ConfigSection) {
     for key in &section.keys {
         comment(text, &format!("{}: {}", key.name, describe(key)));
     }
+    if section.default.as_array().is_some_and(Vec::is_empty) {
+        comment(text, &format!("Each entry begins with the line [[{}]].", section.name));
+    }
     for item in section.default.as_array().into_iter().flatten() {
         let _ = writeln!(text, "\n#[[{}]]", section.name);
         for key in section.keys.iter().filter(|key| item[&key.name] != key.default) {

@@ -191,6 +191,15 @@ mod tests {
     }
 
     #[test]
+    fn access_rules_can_be_given() {
+        let rule = "[{users=[\"root\"], tenant=\"t\", scopes=[\"read\"]}]";
+        let config = set("access", rule).expect("a valid rule");
+        assert_eq!(config.access.len(), 1);
+        let error = set("access", "[{users=[\"root\"], scopes=[\"read\"]}]").expect_err("no tenant");
+        assert!(error.to_string().contains("missing field `tenant`"), "{error}");
+    }
+
+    #[test]
     fn every_key_can_be_set_to_its_default_and_has_a_description() {
         for section in settings::sections::<Config>() {
             assert!(!section.doc.is_empty(), "{}", section.name);
