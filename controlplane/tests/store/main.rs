@@ -18,7 +18,7 @@ fn run(mut database: Database, body: impl AsyncFnOnce(&mut Database)) {
 }
 
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
 /// `both! { async fn name(database: &mut Database) { … } }`: tests `name::sqlite` and `name::postgres`.

@@ -99,9 +99,12 @@ impl Database {
     }
 
     fn hold_lock(&self) -> Lock {
+        // Beside a busy writer SQLite's own waiting, which sleeps longer and longer, may never meet a free moment.
         let script = "import sqlite3, sys\n\
-             c = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)\n\
-             c.execute('BEGIN IMMEDIATE')\n\
+             c = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)\n\
+             while not c.in_transaction:\n\
+             \x20   try: c.execute('BEGIN IMMEDIATE')\n\
+             \x20   except sqlite3.OperationalError: pass\n\
              print('locked', flush=True)\n\
              sys.stdin.read()\n";
         let mut holder = Command::new("python3")

@@ -20,6 +20,7 @@ use crate::api::Limits;
 use crate::host::{HostErrorKind, HostResult, chain};
 use ipnet::Ipv4Net;
 use kernel::pidfd::{self, Signal};
+use kernel::user_ids;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, setsockopt, socket, sockopt,
 };
@@ -96,7 +97,15 @@ impl DnsForwarder {
     /// Start it anew with this program. Queries wait in its sockets meanwhile.
     pub(super) fn restart(&self) -> HostResult<()> {
         let _changing = self.changing();
-        self.stop().and_then(|()| self.start()).map_err(|error| {
+        let started = self.stop().and_then(|()| match self.start() {
+            // Its file may be lost with the state folder.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                self.end_all_of_its_user()?;
+                self.start()
+            }
+            other => other,
+        });
+        started.map_err(|error| {
             let object = format!("resolver of the clones at {}", self.address);
             match error.kind() {
                 io::ErrorKind::AddrInUse => refused(
@@ -140,6 +149,26 @@ impl DnsForwarder {
         if self.process()? != Some(pid) {
             return Ok(());
         }
+        Self::kill(&process)
+    }
+
+    /// End a forwarder whose file is lost: the processes with its user id, which nobody else has.
+    fn end_all_of_its_user(&self) -> io::Result<()> {
+        let ids = self.uid..=self.uid;
+        for (pid, _) in user_ids::processes_in(&ids)? {
+            let process = match pidfd::open(pid) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                other => other?,
+            };
+            // The second look shows that the descriptor is this process and no later one of the same id.
+            if user_ids::processes_in(&ids)?.iter().any(|(other, _)| *other == pid) {
+                Self::kill(&process)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(process: &OwnedFd) -> io::Result<()> {
         match pidfd::signal(process.as_fd(), Signal::KILL) {
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(error),
             _ => {}
