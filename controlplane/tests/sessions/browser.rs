@@ -141,8 +141,17 @@ impl Driver {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_verb_works_with_a_real_browser() {
+#[test]
+fn every_verb_works_with_a_real_browser() {
+    // Without optimisation the future of all these calls is larger than the stack of a test's thread.
+    let test = || tokio::runtime::Runtime::new().expect("a runtime").block_on(try_every_verb());
+    let thread = std::thread::Builder::new().stack_size(32 << 20).spawn(test).expect("a thread");
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn try_every_verb() {
     let browserd = Browserd::start().await;
     let at = site().await;
     let (one, two) = (format!("http://{at}/"), format!("http://{at}/two"));
