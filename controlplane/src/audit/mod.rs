@@ -104,7 +104,7 @@ pub struct AuditStatus {
     pub healthy: bool,
     /// The number of the last row.
     pub head: i64,
-    /// Rows that wait for a commit.
+    /// Rows that are not committed yet.
     pub waiting: usize,
     /// Rows that were given up since the start because too many waited. A row with the verb `audit_lost` says so in the log.
     pub lost: u64,

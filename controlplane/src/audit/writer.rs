@@ -91,6 +91,8 @@ impl Item {
 
 struct State {
     waiting: VecDeque<Item>,
+    /// Rows that are being committed.
+    committing: usize,
     bytes: usize,
     healthy: bool,
     /// Until when the task tries to commit what waits, once it was told to stop.
@@ -176,7 +178,7 @@ impl Queue {
         super::AuditStatus {
             healthy: state.healthy,
             head: state.head.seq,
-            waiting: state.waiting.len(),
+            waiting: state.waiting.len() + state.committing,
             lost: state.lost,
         }
     }
@@ -232,6 +234,7 @@ pub(super) async fn start(
         state: Mutex::new(State {
             bytes: waiting.iter().map(Item::size).sum(),
             waiting,
+            committing: 0,
             healthy: true,
             stop_at: None,
             stopped: false,
@@ -326,6 +329,7 @@ impl Writer {
             let mut state = self.queue.lock();
             let count = state.waiting.len().min(BATCH);
             let batch: Vec<Item> = state.waiting.drain(..count).collect();
+            state.committing = count;
             (batch, state.head.clone(), state.lost_unsaid)
         };
         let mut rows: Vec<NewAudit> = batch.iter().map(|item| item.row.clone()).collect();
@@ -349,6 +353,7 @@ impl Writer {
         let mut state = self.queue.lock();
         state.head = head;
         state.lost_unsaid -= lost;
+        state.committing -= batch.len();
         state.bytes -= batch.iter().map(Item::size).sum::<usize>();
         let healed = !std::mem::replace(&mut state.healthy, true);
         drop(state);
@@ -372,6 +377,7 @@ impl Writer {
                     tracing::error!(%error, row = ?item.row, "the database refuses a row of the audit log");
                     let mut state = self.queue.lock();
                     state.bytes -= item.size();
+                    state.committing -= 1;
                     if item.keep {
                         state.lost += 1;
                         state.lost_unsaid += 1;
@@ -397,6 +403,7 @@ impl Writer {
             tracing::error!(%error, "the audit log cannot be written: calls are refused until it can");
         }
         self.unsure.get_or_insert(state.head.seq);
+        state.committing = 0;
         let tried = batch.len();
         let later = std::mem::take(&mut state.waiting);
         let mut refused = Vec::new();

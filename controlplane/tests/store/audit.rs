@@ -397,7 +397,12 @@ both! {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             database.heal();
         }
-        written(&audit).await;
+        // Calls go on meanwhile, so some row always waits.
+        let began = Instant::now();
+        while !audit.status().healthy {
+            assert!(began.elapsed() < Duration::from_secs(60), "{:?}", audit.status());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let results = tasks.join_all().await;
         audit.stop(STOP).await;
