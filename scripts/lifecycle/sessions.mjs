@@ -149,7 +149,7 @@ const pageOf = (browser) => browser.contexts()[0].pages()[0] ?? browser.contexts
 const session = (plane) => ({
   async create() {
     const { session_id } = await plane.call("POST", "/v1/sessions", { record: "off" });
-    const { url } = await plane.call("POST", `/v1/sessions/${session_id}/cdp-address`, {});
+    const { cdp_url: url } = await plane.call("POST", `/v1/sessions/${session_id}/cdp-address`, {});
     return { session_id, url };
   },
   async connect(state) {
@@ -186,7 +186,7 @@ async function throughput(hostd, plane) {
   const { session_id } = await plane.call("POST", "/v1/sessions", { record: "off" });
   const known = await clonesOf(hostd);
   const { clone } = await hostd.create({ request_id: session_id, tenant: known.get(session_id).tenant });
-  const { url } = await plane.call("POST", `/v1/sessions/${session_id}/cdp-address`, {});
+  const { cdp_url: url } = await plane.call("POST", `/v1/sessions/${session_id}/cdp-address`, {});
   const pages = {};
   const browsers = [];
   for (const [name, address] of [["direct", clone.cdp_endpoint], ["relay", url]]) {
@@ -230,7 +230,7 @@ try {
   const base = path.join(folder, "a");
   const browser = template(programs, base);
   fs.chmodSync(folder, 0o755);
-  const settings = { "linux.browserd": path.join(programs, "browserd"), "pool.last_slot": 120, "linux.templates": path.join(base, "templates") };
+  const settings = { "server.max_clones_per_tenant": 900, "linux.browserd": path.join(programs, "browserd"), "pool.last_slot": 120, "linux.templates": path.join(base, "templates") };
   const hostd = await start(programs, base, { ...settings, "pool.size": 2, "pool.refill_percent": 100 });
   keep.push(hostd.log);
   const plane = await controlPlane(base);
