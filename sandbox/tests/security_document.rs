@@ -22,9 +22,10 @@ fn has_test(source: &str, name: &str) -> bool {
     source.match_indices(&function).any(|(at, _)| {
         let before = &source[..at];
         // Attributes, comments and `async` are between the attribute and the name.
+        // The nearest of the two.
         before
             .rfind("test]")
-            .or(before.rfind("test("))
+            .max(before.rfind("test("))
             .is_some_and(|attribute| !before[attribute..].contains('{'))
     })
 }
