@@ -77,7 +77,7 @@ impl Default for ServerConfig {
             max_clones_per_tenant: 50,
             creates_per_minute: 120,
             create_burst: 40,
-            renewals_per_minute: 6000,
+            renewals_per_minute: 1200,
             renewal_burst: 1000,
             destroys_per_minute: 600,
             destroy_burst: 200,
